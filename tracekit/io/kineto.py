@@ -1,0 +1,405 @@
+"""Read Kineto (Chrome) JSON traces of any generation into an event table."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.core.errors import Note, ReadError
+from tracekit.io.columns import ColumnBuilder
+from tracekit.io.jsontext import TraceText
+from tracekit.io.repair import WORDS
+from tracekit.io.table import EventTable
+
+#: detail argument -> attribute of `Args`; these describe one collective
+COLLECTIVE_ARGS = {
+    "Collective name": "collective_name",
+    "In msg nelems": "in_nelems",
+    "Out msg nelems": "out_nelems",
+    "Group size": "group_size",
+    "dtype": "dtype",
+    "In split size": "in_split",
+    "Out split size": "out_split",
+    "Process Group Name": "pg_name",
+    "Process Group Description": "pg_desc",
+    "Process Group Ranks": "pg_ranks",
+    "Src Rank": "src_rank",
+    "Dst Rank": "dst_rank",
+    "Seq": "seq",
+    "Comms Id": "comms_id",
+}
+
+
+def _key(name: str, default: Any = None) -> Any:
+    return msgspec.field(name=name, default=default)
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments that are read; all others are skipped without building objects."""
+
+    external_id: Any = _key("External id", -1)
+    old_external_id: Any = _key("external id", -1)
+    correlation: Any = -1
+    stream: Any = -1
+    device: Any = -1
+    bytes: Any = -1
+    name: Any = None
+    collective_name: Any = _key("Collective name")
+    in_nelems: Any = _key("In msg nelems")
+    out_nelems: Any = _key("Out msg nelems")
+    group_size: Any = _key("Group size")
+    dtype: Any = None
+    in_split: Any = _key("In split size")
+    out_split: Any = _key("Out split size")
+    pg_name: Any = _key("Process Group Name")
+    pg_desc: Any = _key("Process Group Description")
+    pg_ranks: Any = _key("Process Group Ranks")
+    src_rank: Any = _key("Src Rank")
+    dst_rank: Any = _key("Dst Rank")
+    seq: Any = _key("Seq")
+    comms_id: Any = _key("Comms Id")
+    input_dims: msgspec.Raw = _key("Input Dims", msgspec.Raw(b""))
+    input_type: msgspec.Raw = _key("Input type", msgspec.Raw(b""))
+
+
+class Event(msgspec.Struct, gc=False):
+    """One row of ``traceEvents``."""
+
+    ph: Any = None
+    name: Any = ""
+    cat: Any = ""
+    pid: Any = -1
+    tid: Any = -1
+    ts: Any = None
+    dur: Any = None
+    args: Args | None = None
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """The times of a row as written, for files whose times do not fit a double."""
+
+    ph: Any = None
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    dur: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_NO_ARGS = Args()
+_DECODER = msgspec.json.Decoder(list[Event])
+_EXACT = msgspec.json.Decoder(list[ExactEvent])
+#: µs below which a double with three decimals rounds to the right nanosecond (2**53 / 1000)
+EXACT_BELOW_US = 2.0**53 / 1024
+_FLOWS = frozenset(("s", "f", "t"))
+
+
+def read(
+    blocks: Iterator[bytes], label: str, progress: Callable[[int], None] | None = None
+) -> EventTable | None:
+    """Read one trace.
+
+    Parameters
+    ----------
+    blocks : iterator of bytes
+        The unpacked JSON text.
+    label : str
+        File name for messages.
+    progress : callable, optional
+        Called with the number of unpacked bytes read so far.
+
+    Returns
+    -------
+    EventTable or None
+        None when the text is JSON but has no ``traceEvents``.
+
+    Raises
+    ------
+    ReadError
+        When the text is no JSON, or several writers mixed their texts in it.
+    """
+    keep: list[bytes] = []
+
+    def decode(text: bytes) -> list[Event]:
+        keep[:] = [text]
+        return _DECODER.decode(text)
+
+    text = TraceText(blocks, label, decode, _lenient)
+    if not text.open():
+        return None
+    builder = ColumnBuilder(COLLECTIVE_ARGS)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of short-lived structs; a collection finds nothing in them
+    try:
+        for events in text.events():
+            _add(builder, events, keep, text.counts)
+            if progress:
+                progress(text.read_bytes)
+    finally:
+        if collecting:
+            gc.enable()
+    return _finish(builder, text, label)
+
+
+def _add(
+    builder: ColumnBuilder, events: list[Event], raw: list[bytes], counts: Counter[str]
+) -> None:
+    builder.num_read += len(events)
+    timed = [e for e in events if e.ph == "X"]
+    if len(timed) != len(events):
+        for e in events:
+            if e.ph in _FLOWS or e.ph == "X":
+                continue
+            _other(builder, e, counts)
+    if not timed:
+        return
+    starts, durations = _times(timed, events, raw, counts)
+    args = [e.args or _NO_ARGS for e in timed]
+    external = _ints([a.external_id for a in args], counts)
+    if any(a.old_external_id != -1 for a in args):
+        old = _ints([a.old_external_id for a in args], counts)
+        external = np.where(external < 0, old, external)
+    builder.add(
+        start_ns=starts,
+        dur_ns=durations,
+        names=[e.name for e in timed],
+        cats=[e.cat for e in timed],
+        lanes=[(e.pid, e.tid) for e in timed],
+        device=_ints([a.device for a in args], counts),
+        stream=_ints([a.stream for a in args], counts),
+        correlation=_ints([a.correlation for a in args], counts),
+        external_id=external,
+        num_bytes=_ints([a.bytes for a in args], counts),
+    )
+    for row, a in enumerate(args):
+        if a.collective_name is not None or a.pg_name is not None:
+            builder.add_detail(row, _collective(a))
+        elif len(a.input_dims) > 2 and _wants_dims(timed[row].name):
+            builder.add_detail(row, _dims(a))
+
+
+def _wants_dims(name: Any) -> bool:
+    """Whether a row without collective arguments states its message by its tensor."""
+    return isinstance(name, str) and name.startswith(("gloo:", "c10d::", "nccl:"))
+
+
+def _collective(a: Args) -> dict[str, Any]:
+    values = ((key, getattr(a, attribute)) for key, attribute in COLLECTIVE_ARGS.items())
+    return {key: value for key, value in values if value is not None}
+
+
+def _dims(a: Args) -> dict[str, Any]:
+    detail: dict[str, Any] = {}
+    for key, raw in (("Input Dims", a.input_dims), ("Input type", a.input_type)):
+        try:
+            detail[key] = msgspec.json.decode(raw) if len(raw) else None
+        except (msgspec.DecodeError, RecursionError):
+            detail[key] = None
+    return detail
+
+
+def _other(builder: ColumnBuilder, e: Event, counts: Counter[str]) -> None:
+    """Rows that are not complete events: names of threads, and begin/end pairs."""
+    if e.ph == "M":
+        if e.name in ("thread_name", "process_name") and e.args is not None:
+            builder.name_lane(str(e.name), (e.pid, e.tid), e.args.name)
+    elif e.ph in ("B", "E"):
+        ts = _exact_ns(e.ts)
+        if ts is None:
+            counts["wrong-type"] += 1
+        else:
+            builder.half(e.ph == "B", (e.pid, e.tid), e.name, e.cat, ts)
+
+
+# -- times ------------------------------------------------------------------------------------
+
+
+def _times(
+    timed: list[Event], events: list[Event], raw: list[bytes], counts: Counter[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and durations in exact nanoseconds; -1 duration where there is none."""
+    ts, dur = [e.ts for e in timed], [e.dur for e in timed]
+    starts, durations = _fast_ns(ts), _fast_ns(dur)
+    if starts is not None and durations is not None:
+        return starts, durations
+    exact = _redecode(raw, len(events))
+    if exact is not None:
+        rows = [e for e in exact if e.ph == "X"]
+        ts, dur = [_as_written(e.ts) for e in rows], [_as_written(e.dur) for e in rows]
+    return _slow_ns(ts, counts), _slow_ns(dur, counts)
+
+
+def _fast_ns(values: list[Any]) -> NDArray[np.int64] | None:
+    """Nanoseconds of µs values by one array operation; None when that would lose digits."""
+    try:
+        us = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if str in map(type, values[:1]) or not np.isfinite(us).all():
+        return None
+    if np.abs(us).max(initial=0.0) < EXACT_BELOW_US:
+        return None if str in set(map(type, values)) else np.rint(us * 1000.0).astype(np.int64)
+    if set(map(type, values)) == {int}:
+        try:
+            whole = np.array(values, dtype=np.int64)
+        except OverflowError:
+            return None
+        if np.abs(whole).max() < 2**63 // 1000:
+            return whole * 1000
+    return None
+
+
+def _redecode(raw: list[bytes], num_events: int) -> list[ExactEvent] | None:
+    """The piece once more, with its numbers as written."""
+    if not raw:
+        return None
+    try:
+        exact = _EXACT.decode(raw[0])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return exact if len(exact) == num_events else None
+
+
+def _as_written(raw: msgspec.Raw) -> Any:
+    """A number as a Decimal with all its digits; anything else as JSON has it."""
+    text = bytes(raw)
+    if text[:1] in b"-0123456789":
+        return Decimal(text.decode())
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _slow_ns(values: list[Any], counts: Counter[str]) -> NDArray[np.int64]:
+    out = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values):
+        ns = _exact_ns(value)
+        if isinstance(value, str) and ns is not None:
+            counts["text-for-number"] += 1
+        elif ns is None and value is not None:
+            counts["wrong-type"] += 1
+        out[i] = NO_TIME if ns is None else ns
+    return out
+
+
+#: stands for a start or duration that is not a number; such rows are dropped and counted
+NO_TIME = -(2**62)
+
+
+def _exact_ns(value: Any) -> int | None:
+    """Nanoseconds of a µs value of any type; None when it is no finite number."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        ns = value * 1000
+    else:
+        try:
+            number = Decimal(value.strip() if isinstance(value, str) else str(value))
+            ns = int((number * 1000).to_integral_value())
+        except (InvalidOperation, ValueError, OverflowError, TypeError):
+            return None
+    return ns if abs(ns) < 2**62 else None
+
+
+# -- other columns ----------------------------------------------------------------------------
+
+
+def _ints(values: list[Any], counts: Counter[str]) -> NDArray[np.int64]:
+    """An integer column; what is no integer becomes -1."""
+    try:
+        column = np.array(values)
+    except (ValueError, OverflowError):
+        column = np.empty(0, dtype=object)
+    if column.dtype.kind == "i" and column.ndim == 1:
+        return column.astype(np.int64, copy=False)
+    return np.fromiter((_as_int(v, counts) for v in values), np.int64, len(values))
+
+
+def _as_int(value: Any, counts: Counter[str]) -> int:
+    if isinstance(value, bool) or value is None:
+        return -1
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return -1
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        return -1
+    # ids are only compared: beyond int64 the low 63 bits keep them apart
+    return value if -(2**63) <= value < 2**63 else value & (2**63 - 1)
+
+
+def _lenient(item: Any, counts: Counter[str]) -> Event | None:
+    """An event from a JSON object whose fields may have any type; None when it is no object."""
+    if not isinstance(item, dict):
+        return None
+    args = item.get("args")
+    if args is not None and not isinstance(args, dict):
+        counts["wrong-type"] += 1
+    known = {k: item[k] for k in ("ph", "name", "cat", "pid", "tid", "ts", "dur") if k in item}
+    return Event(**known, args=_lenient_args(args) if isinstance(args, dict) else None)
+
+
+def _lenient_args(args: dict[str, Any]) -> Args:
+    values = {}
+    for field in msgspec.structs.fields(Args):
+        if field.encode_name in args:
+            value = args[field.encode_name]
+            raw = field.type is msgspec.Raw
+            values[field.name] = msgspec.Raw(msgspec.json.encode(value)) if raw else value
+    return Args(**values)
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+def _finish(builder: ColumnBuilder, text: TraceText[Event], label: str) -> EventTable:
+    meta, notes = _header(text, label)
+    table = builder.table(meta)
+    table.notes = notes + text.notes + _damage(text, label)
+    table.counts["recovered"] = text.recovered or 0
+    base = meta.get("baseTimeNanoseconds")
+    table.base_ns = base if isinstance(base, int) and 0 <= base < 2**62 else 0
+    if builder.unpaired:
+        words = f"{builder.unpaired:,} begin or end rows have no partner and were dropped"
+        table.notes.append(Note("unpaired", words, "warning", label))
+    if not table.counts["read"]:
+        raise ReadError("no events in this file", where=label, hint="record the trace again")
+    return table
+
+
+def _header(text: TraceText[Event], label: str) -> tuple[dict[str, Any], list[Note]]:
+    """Top-level keys as a dict: the first of a repeated key wins, differences are told."""
+    meta: dict[str, Any] = {}
+    notes: list[Note] = []
+    for key, value in text.pairs:
+        if key in meta and meta[key] != value and key == "distributedInfo":
+            notes.append(_two_ranks(meta[key], value, label))
+        meta.setdefault(key, value)
+    return meta, notes
+
+
+def _two_ranks(first: Any, second: Any, label: str) -> Note:
+    ranks = [d.get("rank") if isinstance(d, dict) else None for d in (first, second)]
+    words = (
+        f"distributedInfo is written twice with different content (rank {ranks[0]}, then "
+        f"rank {ranks[1]}); the first is used"
+    )
+    return Note("two-distributed-infos", words, "warning", label)
+
+
+def _damage(text: TraceText[Event], label: str) -> list[Note]:
+    """One note per kind of fault that was mended."""
+    notes = []
+    for kind, count in sorted(text.counts.items()):
+        if kind in WORDS and count:
+            where = f" (first damage near byte {text.first_fault:,})" if text.first_fault > 0 else ""
+            notes.append(Note(f"mended-{kind}", f"{count:,} {WORDS[kind]}{where}", "warning", label))
+    return notes
