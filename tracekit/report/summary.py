@@ -178,7 +178,7 @@ def collectives(rows: Iterable[Row], labels: Mapping[str, str]) -> list[Collecti
         return str(row.get("op")), str(name), row.get("bytes")
 
     found = _gather(rows, kind)
-    result = [_kind(*key, members) for key, members in found.items()]
+    result = [_kind(op, name, size, same) for (op, name, size), same in found.items()]
     return sorted(result, key=lambda k: (-k.total_us, k.op, k.label, k.num_bytes or 0))
 
 

@@ -24,7 +24,7 @@ def clip(text: object, width: int) -> str:
         return flat
     head = max(1, (width - 2) * 2 // 3)
     tail = max(0, width - 2 - head)
-    return f"{flat[:head]}..{flat[len(flat) - tail:]}" if tail else f"{flat[:head]}.."[:width]
+    return f"{flat[:head]}..{flat[len(flat) - tail :]}" if tail else f"{flat[:head]}.."[:width]
 
 
 def known(value: object) -> bool:
@@ -77,7 +77,7 @@ def decimals(window_us: float | None) -> int:
     """Decimals that show a window of this length in milliseconds to about five figures."""
     if window_us is None or not known(window_us) or window_us <= 0:
         return 3
-    return min(3, max(1, 4 - int(math.floor(math.log10(window_us / 1000)))))
+    return min(3, max(1, 4 - math.floor(math.log10(window_us / 1000))))
 
 
 def fitted(parts: Sequence[float], whole: float, digits: int) -> list[float]:
@@ -93,7 +93,7 @@ def fitted(parts: Sequence[float], whole: float, digits: int) -> list[float]:
     """
     unit = 10.0**digits
     floors = [math.floor(p * unit + 1e-9) for p in parts]
-    missing = round(whole * unit) - sum(floors)
+    missing = round(round(whole, digits) * unit) - sum(floors)
     order = sorted(range(len(parts)), key=lambda i: floors[i] - parts[i] * unit)
     if not 0 <= missing <= len(parts):
         return [round(p, digits) for p in parts]
@@ -111,7 +111,15 @@ def number_list(numbers: Iterable[int]) -> str:
         else:
             runs.append([n, n])
     texts = [f"{a}" if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs]
-    return ",".join(texts) if len(texts) <= 12 else ",".join(texts[:12]) + f",.. ({len(texts)} runs)"
+    return (
+        ",".join(texts) if len(texts) <= 12 else ",".join(texts[:12]) + f",.. ({len(texts)} runs)"
+    )
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """``rank 3``, ``ranks 0-3,7``."""
+    there = set(numbers)
+    return f"{'rank' if len(there) == 1 else 'ranks'} {number_list(there)}"
 
 
 def counted(num: int, noun: str) -> str:

@@ -1,0 +1,345 @@
+"""Promises of the text report: it adds up, it says what is unknown, and no trace can fake it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.tracekit.report.documents import Document, document_of, figures, rank, step
+from tracekit.report.cache_text import render_cache
+from tracekit.report.text import render, render_notes
+
+Show = Callable[..., list[str]]
+
+
+@pytest.fixture
+def show() -> Callable[..., list[str]]:
+    """Print a document on a console of the given width and encoding; gives the lines."""
+
+    def shown(document: Document, width: int = 80, encoding: str = "utf-8") -> list[str]:
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+        console = Console(file=stream, width=width, markup=True, force_terminal=False)
+        render(document, console)
+        stream.seek(0)
+        return stream.read().splitlines()
+
+    return shown
+
+
+def line_with(lines: list[str], text: str) -> str:
+    """The one line that holds ``text``."""
+    (found,) = [line for line in lines if text in line]
+    return found
+
+
+def section(lines: list[str], title: str) -> list[str]:
+    """The lines from the heading that starts with ``title`` to the next empty line."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(title))
+    end = next((i for i in range(start, len(lines)) if not lines[i].strip()), len(lines))
+    return lines[start:end]
+
+
+def numbers(line: str) -> list[float]:
+    """All figures of a line."""
+    return [float(text) for text in re.findall(r"-?\d+(?:\.\d+)?", line)]
+
+
+def test_header_says_what_was_read(show: Show) -> None:
+    """Folder, number of files, ranks of the world, timeline and steps stand on top."""
+    lines = show(document_of([rank(0), rank(1)], steps=[step(5, 0), step(6, 0)], missing_steps=[4]))
+    assert lines[0] == "/runs/a  (2 files)"
+    assert lines[1] == "2 of 4 ranks (0,1), device timeline, steps 5,6, missing 4"
+    assert lines[2] == "host node1"
+
+
+def test_mixed_timelines_are_told_apart(show: Show) -> None:
+    """A run with device and host timelines names the ranks of each."""
+    lines = show(document_of([rank(0), rank(1, timeline="host"), rank(2)]))
+    assert "device (ranks 0,2) and host (rank 1) timelines" in lines[1]
+
+
+def test_where_the_time_goes_adds_up(show: Show) -> None:
+    """Shown parts add up to the shown window, in milliseconds and in percent."""
+    rows = section(show(document_of([rank(0, **figures(1000.0))])), "Where the time goes")
+    main = [numbers(line) for line in rows if re.match(r"  \w[a-z ]+ [\d.]+ ms ", line)]
+    assert [values[:2] for values in main] == [
+        [0.334, 33.4],
+        [0.333, 33.3],
+        [0.0, 0.0],
+        [0.333, 33.3],
+        [1.0, 100.0],
+    ]
+
+
+def test_exposed_communication_is_split_into_waiting_and_moving(show: Show) -> None:
+    """The parts of exposed communication add up to it and leave out what is 0."""
+    rows = section(show(document_of([rank(0)])), "Where the time goes")
+    assert numbers(line_with(rows, "waiting for a late rank")) == [0.75, 25.0]
+    assert numbers(line_with(rows, "moving bytes")) == [0.25, 8.3]
+    assert not [line for line in rows if "waiting or moving" in line]
+
+
+def test_each_rank_adds_up_to_its_window(show: Show) -> None:
+    """Every row of the rank table, and the row for all, adds up to its window and to 100 %."""
+    rows = section(show(document_of([rank(0), rank(1, **figures(7001.0))])), "Per rank")
+    for name, window in (("0", 3.0), ("1", 7.001), ("all", 10.001)):
+        (line,) = [line for line in rows if line.startswith(f"{name} ")]
+        values = numbers(line.removeprefix(name))
+        assert values[0] == window
+        assert sum(values[1::2]) == pytest.approx(window, abs=1e-9)
+        assert sum(values[2::2]) == 100
+
+
+def test_unrecorded_device_communication_is_said_in_words(show: Show) -> None:
+    """Where only the host rows of collectives exist, nothing derived from them looks like 0."""
+    unknown = ("comm_us", "overlap_us", "exposed_comm_us", "idle_us", "overlap_frac")
+    split = ("exposed_wait_us", "exposed_transfer_us", "exposed_unknown_us")
+    row = rank(0, **dict.fromkeys(unknown + split), host_comm_us=60.0, exposed_memory_us=None)
+    lines = show(document_of([row, row | {"rank": 1}]))
+    assert "not recorded" in line_with(lines, "exposed communication")
+    assert "not recorded" in line_with(lines, "  idle ")
+    assert "0.120 ms of its calls on the host" in line_with(lines, "communication on the device")
+    assert section(lines, "Per rank")[3].count("not recorded") == 3
+
+
+def test_no_communication_makes_overlap_inapplicable(show: Show) -> None:
+    """Without communication the overlap does not apply: it is neither 0 nor 100 %."""
+    none = dict.fromkeys(("comm_us", "overlap_us", "exposed_comm_us", "exposed_wait_us"), 0.0)
+    quiet = none | {"overlap_frac": None, "exposed_transfer_us": 0.0, "idle_us": 2000.0}
+    lines = show(document_of([rank(0, **quiet), rank(1, **quiet)]))
+    assert line_with(lines, "overlap") == "  no communication: overlap does not apply"
+    mixed = show(document_of([rank(0, **quiet), rank(1)]))
+    assert "does not apply" in section(mixed, "Communication per rank")[3]
+
+
+def test_no_figure_is_ever_nan_or_none(show: Show) -> None:
+    """NaN, infinity and None from a document are shown as words."""
+    odd = rank(0, overlap_frac=float("nan"), clock_offset_us=None, exposed_wait_us=None)
+    bad = {"op": "all_reduce", "busbw_GBps": float("inf"), "transfer_us": None, "wait_us": None}
+    text = "\n".join(show(document_of([odd, rank(1, clock_offset_us=2.0)], collectives=[bad])))
+    assert not re.search(r"\b(nan|inf|None|null)\b", text)
+    assert "not known" in text
+
+
+def test_many_ranks_are_summed_up(show: Show) -> None:
+    """Above 16 ranks the table names the extreme ranks and says how to see all."""
+    rows = [rank(n, **figures(3000.0 + 10 * n)) for n in range(17)]
+    rows[4] = rank(4, **figures(9000.0))
+    lines = show(document_of(rows))
+    table = section(lines, "17 ranks (ms")
+    assert "--json" in table[0]
+    assert numbers(line_with(table, "window")) == [3.0, 0, 3.09, 9.0, 4]
+    assert not [line for line in lines if line.startswith("Per rank")]
+
+
+def test_steps_show_the_mean_and_the_slowest_rank(show: Show) -> None:
+    """A step's row is the mean over the ranks; the gap before it and the slowest rank follow."""
+    rows = [
+        step(5, 0, **figures(1000.0)),
+        step(5, 1, **figures(2000.0)),
+        step(6, 0, **figures(1200.0), lead_us=300.0),
+    ]
+    outside = [{"rank": 1, **figures(300.0)}]
+    lines = show(document_of([rank(0), rank(1)], steps=rows, no_step=outside))
+    table = section(lines, "Per step")
+    assert numbers(table[3]) == [5, 1.5, 0.5, 0.5, 0.375, 0.0, 0.5, 1, 2.0]
+    assert numbers(table[4]) == [6, 1.2, 0.4, 0.4, 0.3, 0.0, 0.4, 0.3, 0, 1.2]
+    assert "0.200 ms of work belongs to no step (rank 1)" in lines
+
+
+def test_many_steps_are_summed_up(show: Show) -> None:
+    """Above 16 steps the table gives least, median and most, with the steps' numbers."""
+    rows = [step(n, 0, **figures(1000.0 + n)) for n in range(100, 120)]
+    table = section(show(document_of([rank(0)], steps=rows)), "20 steps")
+    assert numbers(line_with(table, "window")) == [1.1, 100, 1.109, 1.119, 119]
+
+
+def test_groups_are_shown_as_a_share_of_the_window(show: Show) -> None:
+    """Exposed time per axis is given in ms and as a share of the summed window."""
+    row = {
+        "axis": "data",
+        "desc": None,
+        "group": "3",
+        "size": 2,
+        "ranks": [0, 1],
+        "comm_us": 1000.0,
+        "overlap_us": 250.0,
+        "exposed_comm_us": 750.0,
+        "exposed_share_us": 600.0,
+    }
+    lines = show(document_of([rank(0), rank(1)], groups=[row, row]))
+    table = section(lines, "Communication by axis")
+    assert " ".join(table[3].split()) == "data 2 1 2.000 25.0 % 1.200 20.0 %"
+
+
+def test_collectives_say_what_is_not_known(show: Show) -> None:
+    """Sizes, times and bandwidths without a value are words; edge and single ones are counted."""
+    whole = {
+        "op": "all_reduce",
+        "axis": "x",
+        "group": "1",
+        "bytes": 1_000_000,
+        "wait_us": {"0": 40.0, "1": 0.0},
+        "transfer_us": 100.0,
+        "busbw_GBps": 12.5,
+        "match": "seq",
+        "edge": False,
+    }
+    single = whole | {"bytes": None, "wait_us": {}, "transfer_us": None, "busbw_GBps": None}
+    rows = [whole, whole | {"edge": True, "transfer_us": 5e6}, single | {"match": "single"}]
+    lines = show(document_of([rank(0), rank(1)], collectives=rows, unmatched={"0": 1, "1": 0}))
+    table = section(lines, "Collectives")
+    assert table[3].split() == ["all_reduce", "x", "1", "MB", "2", "0.040", "0.100", "12.5"]
+    assert table[4].count("not known") == 4
+    assert "1 collective cut by the window's edge: counted, but not in the medians" in table
+    assert "1 event without a partner here: wait and transfer not known" in table
+    assert "1 of them should have had one among the given ranks (rank 0)" in table
+
+
+def test_latest_rank_leads_the_stragglers(show: Show) -> None:
+    """Who is late the most comes first, with how often; ranks without matches are left out."""
+    rows = [
+        {"rank": 0, "num_last": 1, "late_us": 10.0, "num_matched": 4},
+        {"rank": 2, "num_last": 3, "late_us": 2500.0, "num_matched": 4},
+        {"rank": 3, "num_last": 0, "late_us": None, "num_matched": 0},
+    ]
+    table = section(show(document_of([rank(0), rank(1)], stragglers=rows)), "Who arrives last")
+    assert numbers(table[3]) == [2, 3, 4, 75, 2.5]
+    assert numbers(table[4]) == [0, 1, 4, 25, 0.01]
+    assert len(table) == 5
+
+
+HOSTILE = "\x1b[31mgemm[/red][link=http://x]<script>\x07\u202e\n[bold]k[/bold]"
+
+
+def test_texts_from_the_trace_stay_texts(show: Show) -> None:
+    """Escapes are blanked and markup is shown as written, wherever a text of the trace goes."""
+    kernels = [{"rank": 0, "role": "unknown", "name": HOSTILE, "count": 2, "total_us": 900.0}]
+    notes = [{"code": HOSTILE, "severity": HOSTILE, "file": HOSTILE, "text": HOSTILE}]
+    groups = [{"desc": HOSTILE, "group": HOSTILE, "size": 2, "comm_us": 1.0, "overlap_us": 0.0}]
+    calls = [{"op": HOSTILE, "group": HOSTILE, "bytes": 1, "wait_us": {}, "match": "single"}]
+    finding = [{"code": "x", "text": HOSTILE, "gain_frac": None}]
+    document = document_of(
+        [rank(0, host=HOSTILE, file=HOSTILE), rank(1)],
+        kernels=kernels,
+        notes=notes,
+        groups=groups,
+        collectives=calls,
+        findings=finding,
+    )
+    lines = show(document, width=200)
+    text = "\n".join(lines)
+    assert all(line.isprintable() for line in lines)
+    assert "[31mgemm[/red][link=http://x]<script>   [bold]k[/bold]" in text
+    assert text.count("<script>") >= 5
+
+
+def test_unknown_names_are_listed_by_time(show: Show) -> None:
+    """Names no rule knows are summed over ranks, the longest first, and cut in the middle."""
+    name = "void " + "deep::" * 40 + "kernel_a"
+    rows = [
+        {"rank": 0, "role": "unknown", "name": "short", "count": 5, "total_us": 100.0},
+        {"rank": 0, "role": "unknown", "name": name, "count": 1, "total_us": 70.0},
+        {"rank": 1, "role": "unknown", "name": name, "count": 2, "total_us": 60.0},
+        {"rank": 1, "role": "compute", "name": "gemm", "count": 2, "total_us": 9000.0},
+    ]
+    lines = section(show(document_of([rank(0), rank(1)], kernels=rows)), "Names no rule knows")
+    assert lines[1].split()[:4] == ["0.130", "ms", "3", "x"]
+    assert lines[1].rstrip().endswith("kernel_a")
+    assert lines[2].split() == ["0.100", "ms", "5", "x", "short"]
+    assert len(lines) == 3
+
+
+def test_notes_come_last_errors_first(show: Show) -> None:
+    """Notes are grouped by code with a count, errors first, files named below the run folder."""
+    notes = [
+        {"code": "dropped", "severity": "warning", "file": "/runs/a/rank0.json.gz", "text": "two"},
+        {"code": "dropped", "severity": "warning", "file": "/runs/a/rank1.json.gz", "text": "one"},
+        {"code": "truncated", "severity": "error", "file": "/runs/a/rank2.json.gz", "text": "cut"},
+    ]
+    lines = show(document_of([rank(0), rank(1)], notes=notes))
+    (head, first, second) = (line.rstrip() for line in section(lines, "Notes"))
+    assert first == "  error    truncated: rank2.json.gz: cut"
+    assert second == "  warning  dropped: rank0.json.gz: two (and 1 more of this kind)"
+    assert lines[-1].rstrip() == second
+    assert "--json" in head
+
+
+def test_faulty_events_are_counted(show: Show) -> None:
+    """What was dropped or unlinked is said; what did not happen is not."""
+    line = line_with(show(document_of([rank(0), rank(1)])), "events read")
+    assert line == "2,400 events read, 2,000 of them timed, 4 dropped, 14 unlinked"
+
+
+def full_document() -> dict[str, Any]:
+    """Every section at once, with long texts and words in place of figures."""
+    rows = [rank(n, clock_offset_us=-1234.5, **figures(123456.0)) for n in range(4)]
+    rows[2] = rows[2] | {"comm_us": 0.0, "overlap_frac": None}
+    name = "an::extremely::long::name" * 9
+    call = {"op": "reduce_scatter", "group": name, "bytes": None, "match": "single"}
+    group = {"desc": name, "group": "9", "size": None, "comm_us": None, "overlap_us": None}
+    return document_of(
+        rows,
+        steps=[step(10, n, lead_us=-99999.0, **figures(123456.0)) for n in range(4)],
+        collectives=[call],
+        groups=[group],
+        stragglers=[{"rank": 3, "num_last": 100, "late_us": 1e6, "num_matched": 1000}],
+        kernels=[{"rank": 0, "role": "unknown", "name": name, "count": 10**6, "total_us": 1e6}],
+        notes=[{"code": "odd", "severity": "warning", "file": name, "text": name}],
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_no_line_is_wider_than_the_terminal(show: Show, width: int) -> None:
+    """Every section fits the terminal, and at 80 columns no figure is cut."""
+    lines = show(full_document(), width=width)
+    assert max(map(len, lines)) <= width
+    assert "\N{HORIZONTAL ELLIPSIS}" not in "\n".join(lines)
+
+
+def test_ascii_output_holds_only_ascii(show: Show) -> None:
+    """A stream that cannot hold box characters gets none."""
+    text = "\n".join(show(full_document(), encoding="ascii"))
+    assert text.isascii()
+    assert "----" in text
+    assert "####" in text
+
+
+def test_no_colour_without_a_terminal(show: Show) -> None:
+    """Piped output holds no escape sequence."""
+    assert "\x1b" not in "\n".join(show(full_document()))
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR takes the colours away even on a terminal."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = io.StringIO()
+    render(full_document(), Console(file=stream, width=80, force_terminal=True))
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", stream.getvalue())
+
+
+def test_notes_alone_can_be_printed() -> None:
+    """`tracekit check` prints notes without an analysis."""
+    stream = io.StringIO()
+    notes = [{"code": "clock", "severity": "warning", "file": "/a/b", "text": "[b]odd[/b]"}]
+    render_notes(notes, Console(file=stream, width=80))
+    assert "warning  clock: /a/b: [b]odd[/b]" in stream.getvalue()
+
+
+def test_cache_lists_the_newest_first() -> None:
+    """The cache table names source and size, the last used first, and the sum."""
+    stream = io.StringIO()
+    entries = [
+        {"key": "k1", "source": "/runs/old.json", "bytes": 1_000_000, "last_used_unix": 1e9},
+        {"key": "k2", "source": "/runs/[red]new", "bytes": 500_000, "last_used_unix": 2e9},
+    ]
+    render_cache("/cache", entries, 5, Console(file=stream, width=80))
+    lines = [line for line in stream.getvalue().splitlines() if line.strip()]
+    assert lines[:2] == ["freed 5 B", "/cache: 2 traces, 1.5 MB"]
+    assert lines[4].startswith("/runs/[red]new  500 kB  2033-05-1")
+    assert lines[5].startswith("/runs/old.json")

@@ -1,0 +1,148 @@
+"""The ``tracekit`` command: picks the verb and turns every failure into one line and a status.
+
+Exit status: 0 fine; 1 a ``--fail-on`` threshold was crossed; 2 bad use or no readable trace;
+3 analysed, but some file could not be read; 70 a defect of tracekit; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.core.errors import TracekitError, UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App, CycloptsError
+
+BAD_USE, DEFECT, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+VERBS = ("analyze", "check", "export", "cache")
+PROMISE = "Find out where the time of a distributed PyTorch training step goes."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's own) and return the exit status."""
+    from tracekit.cli.output import say
+
+    try:
+        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except Exception as e:  # noqa: BLE001  (one line for the user, whatever went wrong)
+        if os.environ.get("TRACEKIT_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        line, status = _explained(e)
+        say(line)
+        return status
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """The one line for ``error`` and the exit status it ends with."""
+    if isinstance(error, TracekitError):
+        return error.line(), BAD_USE
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}", BAD_USE
+    if isinstance(error, MemoryError):
+        return "out of memory; open fewer ranks at once with --ranks", BAD_USE
+    kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"a defect of tracekit, please report it ({kind}); TRACEKIT_DEBUG=1 shows where", DEFECT
+
+
+def _dispatch(argv: list[str]) -> int:
+    first = argv[0] if argv else ""
+    if first and not first.startswith("-") and first not in VERBS:
+        from tracekit.cli import plugins
+
+        point = plugins.found().get(first)
+        if point is not None:
+            return plugins.load(point)(argv[1:]) or 0
+    return _builtin(argv)
+
+
+def _builtin(argv: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    knows_verb = bool(argv) and argv[0] in VERBS
+    app = build_app(with_plugins=not knows_verb)
+    try:
+        status = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as e:
+        raise _usage_error(e, argv) from e
+    return int(status or 0)
+
+
+def build_app(*, with_plugins: bool) -> App:
+    """The command tree; ``with_plugins`` lists the verbs of other packages without loading them."""
+    from cyclopts import App, Parameter
+
+    from tracekit.cli import commands
+
+    app = App(
+        name="tracekit",
+        help=PROMISE,
+        version=_version,
+        help_format="plaintext",
+        default_parameter=Parameter(negative="", show_default=False),
+        suppress_keyboard_interrupt=False,
+    )
+    for place, verb in enumerate(VERBS):
+        rest = "[OPTIONS]" if verb == "cache" else "PATH... [OPTIONS]"
+        usage = f"Usage: tracekit {verb} {rest}"
+        app.command(getattr(commands, verb), name=verb, usage=usage, sort_key=place)
+    if with_plugins:
+        from tracekit.cli import plugins
+
+        for name, point in plugins.found().items():
+            if name not in VERBS:
+                app.command(App(name=name, help=f"Provided by {point.value.partition(':')[0]}."))
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"tracekit {version('tracekit-torch')}"
+    except PackageNotFoundError:
+        return "tracekit (not installed: run from its source folder)"
+
+
+def _usage_error(error: CycloptsError, argv: list[str]) -> UsageError:
+    """What cyclopts found wrong with ``argv``, as one of our own errors."""
+    from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnusedCliTokensError
+
+    verb = argv[0] if argv and argv[0] in VERBS else ""
+    hint = f"'tracekit {verb} --help' shows what there is".replace("  ", " ")
+    token = error.unused_tokens[0] if error.unused_tokens else ""
+    if isinstance(error, UnusedCliTokensError):
+        return UsageError(f"{token!r} is one argument too many", hint=hint)
+    if isinstance(error, UnknownCommandError) and token.startswith("-"):
+        return UsageError(f"unknown option {token}", hint=hint)
+    if isinstance(error, UnknownCommandError) and Path(token).exists():
+        return UsageError(f"{token!r} is no command", hint=f"try 'tracekit analyze {token}'")
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        option = error.keyword or error.argument.name
+        what = f"{option} needs a value" if option in argv else f"{verb} needs {option}"
+        return UsageError(what, hint=hint)
+    text = str(error).strip()
+    what = text[:1].lower() + text[1:].removesuffix(".")
+    return UsageError(what, hint="" if "?" in text else hint)
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter's last flush from complaining about the reader that went away."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

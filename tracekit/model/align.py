@@ -1,0 +1,163 @@
+"""Align the operations of several ranks by order and time, where no identity was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tracekit.model.links import Ints
+from tracekit.model.operations import SYNCHRONISING, Operation
+
+#: operations of one kind on one group, by rank, each list in order of start
+Bucket = dict[int, list[Operation]]
+Members = dict[int, Operation]
+
+#: two ends this close can be one collective's when clocks are guessed (ends lie 26–115 µs apart
+#: on real sets; half a millisecond keeps the tail)
+END_TOLERANCE_NS = 500_000
+#: how far in order the partner of an operation is looked for
+MAX_SHIFT = 64
+
+
+def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> dict[int, int]:
+    """Rough clock differences of ranks, found from the operations themselves.
+
+    For each rank the difference at which most ends coincide with those of the lowest rank of the
+    bucket; among differences that explain about as many, the smallest.
+
+    Parameters
+    ----------
+    buckets : iterable of Bucket
+    known : dict of int to int
+        Offsets in ns that are known already; these ranks are left as they are.
+    """
+    offsets = dict(known)
+    for bucket in sorted(buckets, key=lambda b: -sum(map(len, b.values()))):
+        if next(iter(bucket.values()))[0].op not in SYNCHRONISING | {"send_recv"}:
+            continue
+        hub = min(bucket, key=lambda r: (r not in offsets, r))
+        for rank in bucket:
+            if rank != hub and rank not in offsets:
+                found = _coincidence(_ends(bucket[hub]), _ends(bucket[rank]))
+                if found is not None:
+                    offsets[rank] = offsets.get(hub, 0) + found
+        offsets.setdefault(hub, 0)
+    return offsets
+
+
+def _ends(operations: list[Operation]) -> Ints:
+    return np.array([o.end for o in operations], dtype=np.int64)
+
+
+def _coincidence(hub: Ints, other: Ints) -> int | None:
+    """The difference ``other - hub`` shared by most pairs of ends; None without two such pairs."""
+    reach = MAX_SHIFT + abs(len(hub) - len(other))
+    differences = []
+    for shift in range(-reach, reach + 1):
+        low, high = max(0, -shift), min(len(hub), len(other) - shift)
+        if high > low:
+            differences.append(other[low + shift : high + shift] - hub[low:high])
+    if not differences:
+        return None
+    every = np.sort(np.concatenate(differences))
+    gaps = np.concatenate([np.diff(hub), np.diff(other)])
+    width = min(END_TOLERANCE_NS, int(np.median(gaps)) // 4) if len(gaps) else END_TOLERANCE_NS
+    count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
+    best = int(count.max())
+    if best < 2:
+        return None
+    good = np.flatnonzero(count >= max(2, 0.8 * best))
+    middles = (every[good] + every[good + count[good] - 1]) // 2
+    at = int(np.abs(middles).argmin())
+    window = every[good[at] : good[at] + count[good[at]]]
+    return int(np.median(window))
+
+
+def align(bucket: Bucket, offsets: dict[int, int], slack_ns: int) -> list[Members]:
+    """Group the operations of a bucket into collectives.
+
+    Each rank in turn is laid beside the collectives found so far, once by order (with the shift
+    that fits the ends best) and once by nearest ends; the way that pairs more is taken. Members
+    of an operation that synchronises must overlap in time.
+
+    Parameters
+    ----------
+    bucket : Bucket
+    offsets : dict of int to int
+        Clock of each rank in ns, subtracted from its times.
+    slack_ns : int
+        Tolerance of the overlap: the clocks' spread.
+    """
+    ranks = sorted(bucket, key=lambda r: (-len(bucket[r]), r))
+    found: list[Members] = [{ranks[0]: o} for o in bucket[ranks[0]]]
+    for rank in ranks[1:]:
+        found = _join(found, rank, bucket[rank], offsets, slack_ns)
+    return found
+
+
+def _join(
+    found: list[Members], rank: int, mine: list[Operation], offsets: dict[int, int], slack_ns: int
+) -> list[Members]:
+    spans = [_span(members, offsets) for members in found]
+    ends = np.array([s[2] for s in spans], dtype=np.int64)
+    shift = offsets.get(rank, 0)
+    own = [(o.start - shift, o.end - shift) for o in mine]
+    own_ends = np.array([e for _, e in own], dtype=np.int64)
+    must_overlap = mine[0].op in SYNCHRONISING or mine[0].op == "send_recv"
+
+    def fits(i: int, j: int) -> bool:
+        low, high, _ = spans[i]
+        return not must_overlap or max(low, own[j][0]) <= min(high, own[j][1]) + slack_ns
+
+    ways = (_by_order(ends, own_ends), _by_nearest(ends, own_ends))
+    valid = [[(i, j) for i, j in way if fits(i, j)] for way in ways]
+    pairs = max(valid, key=len)
+    taken = {j for _, j in pairs}
+    for i, j in pairs:
+        found[i][rank] = mine[j]
+    found += [{rank: o} for j, o in enumerate(mine) if j not in taken]
+    return sorted(found, key=lambda m: _span(m, offsets)[2])
+
+
+def _span(members: Members, offsets: dict[int, int]) -> tuple[int, int, int]:
+    """Last start, first end and middle end of the members so far, on corrected clocks."""
+    starts = [o.start - offsets.get(r, 0) for r, o in members.items()]
+    ends = sorted(o.end - offsets.get(r, 0) for r, o in members.items())
+    return max(starts), ends[0], ends[len(ends) // 2]
+
+
+def _by_order(ends: Ints, own: Ints) -> list[tuple[int, int]]:
+    """Pairs by order under the shift whose ends lie closest; without ambiguity no shift."""
+    best: tuple[float, int, int] | None = None
+    reach = MAX_SHIFT + abs(len(ends) - len(own))
+    for shift in range(-reach, reach + 1):
+        low, high = max(0, -shift), min(len(ends), len(own) - shift)
+        if high - low < max(1, min(len(ends), len(own)) // 2):
+            continue
+        apart = float(np.median(np.abs(own[low + shift : high + shift] - ends[low:high])))
+        key = (apart, abs(shift), shift)
+        if best is None or key < best:
+            best = key
+    if best is None:
+        return []
+    shift = best[2]
+    low, high = max(0, -shift), min(len(ends), len(own) - shift)
+    return [(i, i + shift) for i in range(low, high)]
+
+
+def _by_nearest(ends: Ints, own: Ints) -> list[tuple[int, int]]:
+    """Pairs whose ends are each other's nearest."""
+    to_own, to_ends = _nearest(own, ends), _nearest(ends, own)
+    return [(i, int(j)) for i, j in enumerate(to_own) if to_ends[j] == i]
+
+
+def _nearest(values: Ints, wanted: Ints) -> Ints:
+    """Index of the value nearest to each of ``wanted``; both sorted."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    right = np.clip(np.searchsorted(ranked, wanted), 0, len(ranked) - 1)
+    left = np.maximum(right - 1, 0)
+    nearer = np.where(np.abs(ranked[left] - wanted) <= np.abs(ranked[right] - wanted), left, right)
+    found: Ints = order[nearer]
+    return found

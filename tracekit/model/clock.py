@@ -1,0 +1,97 @@
+"""Clock differences between ranks, from the ends of collectives they shared."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.model.links import Ints
+from tracekit.model.operations import SYNCHRONISING, Operation
+
+Pairs = dict[tuple[int, int], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A rank's clock against the lowest rank's; positive means ahead.
+
+    Attributes
+    ----------
+    offset_ns : int
+    spread_ns : int
+        Median absolute deviation of the differences the offset is the median of.
+    num_shared : int
+        How many shared collectives it rests on; 0 for the lowest rank itself.
+    """
+
+    offset_ns: int = 0
+    spread_ns: int = 0
+    num_shared: int = 0
+
+
+def clocks(
+    ranks: Iterable[int], matched: Iterable[Mapping[int, Operation]]
+) -> dict[int, Clock | None]:
+    """Offset of each rank from the lowest rank; None where they cannot be compared.
+
+    At the end of an operation that synchronises all members are done at about the same time, so
+    the median difference of ends over at least two such operations is the clocks' difference.
+    Ranks that share none with the lowest rank are reached over ranks that do.
+
+    Parameters
+    ----------
+    ranks : iterable of int
+    matched : iterable of mapping
+        Members by rank of each matched collective; operations that do not synchronise are
+        ignored.
+    """
+    shared: Pairs = {}
+    for members in matched:
+        if len(members) < 2 or not any(o.op in SYNCHRONISING for o in members.values()):
+            continue
+        hub = min(members)
+        for rank, member in members.items():
+            if rank != hub:
+                shared.setdefault((hub, rank), []).append(member.end - members[hub].end)
+    edges: dict[int, list[tuple[int, Clock]]] = {}
+    for (a, b), differences in shared.items():
+        if len(differences) < 2:
+            continue
+        clock = _middle(np.array(differences, dtype=np.int64))
+        edges.setdefault(a, []).append((b, clock))
+        back = Clock(-clock.offset_ns, clock.spread_ns, clock.num_shared)
+        edges.setdefault(b, []).append((a, back))
+    return _reach(sorted(set(ranks)), edges)
+
+
+def _middle(differences: Ints) -> Clock:
+    middle = int(np.median(differences))
+    spread = int(np.median(np.abs(differences - middle)))
+    return Clock(middle, spread, len(differences))
+
+
+def _reach(
+    ranks: list[int], edges: dict[int, list[tuple[int, Clock]]]
+) -> dict[int, Clock | None]:
+    """Add up offsets along the paths of least spread from the lowest rank."""
+    found: dict[int, Clock | None] = dict.fromkeys(ranks)
+    if not ranks:
+        return found
+    queue = [(0, ranks[0], Clock())]
+    while queue:
+        spread, rank, clock = heapq.heappop(queue)
+        if found.get(rank) is not None:
+            continue
+        found[rank] = clock
+        for other, step in edges.get(rank, []):
+            if found.get(other) is None:
+                total = Clock(
+                    clock.offset_ns + step.offset_ns,
+                    clock.spread_ns + step.spread_ns,
+                    min(clock.num_shared or step.num_shared, step.num_shared),
+                )
+                heapq.heappush(queue, (spread + step.spread_ns, other, total))
+    return found

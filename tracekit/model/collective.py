@@ -1,0 +1,264 @@
+"""Match the operations of all ranks into collectives, and split their time into wait and transfer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tracekit.model.align import Bucket, Members, align, guess_offsets
+from tracekit.model.clock import Clock, clocks
+from tracekit.model.names import Names
+from tracekit.model.operations import Group, Operation
+
+Match = Literal["comms_id", "seq", "order", "single"]
+#: operations whose members all move the same message, so that bytes tell them apart
+_SAME_BYTES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast"))
+
+
+@dataclass(slots=True, eq=False)
+class Collective:
+    """One operation on one group: the members found among the given ranks.
+
+    Times are ns on the corrected clock (that of the lowest rank).
+
+    Attributes
+    ----------
+    members : dict of int to Operation
+        By rank.
+    match : {"comms_id", "seq", "order", "single"}
+        How the members were found to belong together.
+    complete : bool
+        Whether every member of the group is here.
+    wait : dict of int to int
+        ns each member spent before the last one arrived; empty for a single one.
+    transfer : int or None
+        ns from the last arrival to that member's end.
+    """
+
+    op: str | None
+    group: Group
+    members: Members
+    match: Match
+    complete: bool = False
+    start: int = 0
+    wait: dict[int, int] = field(default_factory=dict)
+    transfer: int | None = None
+    start_skew: int | None = None
+    end_spread: int | None = None
+    last_rank: int | None = None
+
+    @property
+    def any(self) -> Operation:
+        """The member of the lowest rank."""
+        return self.members[min(self.members)]
+
+    @property
+    def edge(self) -> bool:
+        """Whether the window of some member began with it."""
+        return any(o.first_work for o in self.members.values())
+
+    @property
+    def num_bytes(self) -> int | None:
+        """Message size: the largest any member states; None when none does."""
+        known = [o.num_bytes for o in self.members.values() if o.num_bytes is not None]
+        return max(known, default=None)
+
+    @property
+    def moving_ns(self) -> int:
+        """The time bandwidth refers to: transfer, or a single member's duration."""
+        return self.any.duration if self.transfer is None else self.transfer
+
+    def algbw(self) -> float | None:
+        """Bytes per ns (= GB/s) of the message; None when not computable."""
+        if self.num_bytes is None or self.moving_ns <= 0:
+            return None
+        return self.num_bytes / self.moving_ns
+
+    def busbw(self) -> float | None:
+        """Bus bandwidth in GB/s as nccl-tests defines it; None when not computable.
+
+        all-reduce ``2(n-1)/n``, all-gather, reduce-scatter and even all-to-all ``(n-1)/n``, else
+        1 (nccl-tests, doc/PERFORMANCE.md); all-to-all with splits: what the busiest member
+        exchanges with others.
+        """
+        algbw, size = self.algbw(), self.group.size
+        if algbw is None or self.op is None:
+            return None
+        if self.op in ("broadcast", "reduce", "send_recv"):
+            return algbw
+        if self.op == "all_to_all":
+            remote = [o.remote_bytes for o in self.members.values() if o.remote_bytes is not None]
+            if remote:
+                return None if -1 in remote else max(remote) / self.moving_ns
+        if size is None or size < 2:
+            return None
+        if self.op == "all_reduce":
+            return algbw * 2 * (size - 1) / size
+        if self.op in ("all_gather", "reduce_scatter", "all_to_all"):
+            return algbw * (size - 1) / size
+        return algbw
+
+
+@dataclass(slots=True)
+class Matching:
+    """All collectives of a run, with the clocks they gave.
+
+    Attributes
+    ----------
+    collectives : list of Collective
+        By start.
+    clocks : dict of int to Clock or None
+    unmatched : dict of int to int
+        Per rank, operations whose group has another given rank but that found no partner.
+    """
+
+    collectives: list[Collective]
+    clocks: dict[int, Clock | None]
+    unmatched: dict[int, int]
+
+    def offset_ns(self, rank: int) -> int:
+        """What to subtract from a rank's times; 0 where its clock is unknown."""
+        clock = self.clocks.get(rank)
+        return clock.offset_ns if clock else 0
+
+
+def match(
+    operations: dict[int, list[Operation]], names: Names, world_size: int | None = None
+) -> Matching:
+    """Match the operations of several ranks.
+
+    Parameters
+    ----------
+    operations : dict of int to list of Operation
+        Per rank, in order of start.
+    names : Names
+    world_size : int, optional
+        For groups without metadata.
+
+    Returns
+    -------
+    Matching
+    """
+    every = [o for rank in sorted(operations) for o in operations[rank]]
+    identified, rest = _by_identity(every)
+    found: list[tuple[Match, Members]] = list(identified)
+    known = clocks(operations, (m for _, m in identified))
+    compared = any(c and c.num_shared for c in known.values())
+    offsets = {r: c.offset_ns for r, c in known.items() if c} if compared else {}
+    found += _by_order(rest, names, offsets, _spread(known))
+    settled = clocks(operations, (m for _, m in found))
+    collectives = [_collective(kind, m, world_size) for kind, m in found]
+    matching = Matching(collectives, settled, dict.fromkeys(sorted(operations), 0))
+    for c in collectives:
+        _time(c, matching)
+        if len(c.members) == 1 and _has_partner(c, operations):
+            matching.unmatched[c.any.rank] += 1
+    collectives.sort(key=lambda c: (c.start, c.any.rank))
+    return matching
+
+
+def _spread(known: dict[int, Clock | None]) -> int:
+    return max((c.spread_ns for c in known.values() if c), default=0)
+
+
+def _by_identity(
+    every: list[Operation],
+) -> tuple[list[tuple[Match, Members]], list[Operation]]:
+    """Group by ``Comms Id``, else by group and ``Seq``; the rest has neither (or is a send)."""
+    groups: dict[Any, Members] = {}
+    rest: list[Operation] = []
+    for o in every:
+        if o.op == "send_recv" or (o.comms_id is None and o.seq is None):
+            rest.append(o)
+            continue
+        kind: Match = "comms_id" if o.comms_id is not None else "seq"
+        key: tuple[Any, ...] = (kind, o.comms_id, o.seq, o.ordinal)
+        if kind == "seq":
+            key = (kind, o.group.key, o.seq, o.ordinal)
+        members = groups.setdefault(key, {})
+        if o.rank in members:
+            rest.append(o)
+        else:
+            members[o.rank] = o
+    return [(key[0], members) for key, members in groups.items()], rest
+
+
+def _by_order(
+    rest: list[Operation], names: Names, offsets: dict[int, int], slack_ns: int
+) -> list[tuple[Match, Members]]:
+    buckets, lonely = _buckets(rest, names)
+    offsets = guess_offsets(buckets, offsets)
+    found: list[tuple[Match, Members]] = [("order", {o.rank: o}) for o in lonely]
+    for bucket in buckets:
+        found += [("order", members) for members in align(bucket, offsets, slack_ns)]
+    return found
+
+
+def _buckets(rest: list[Operation], names: Names) -> tuple[list[Bucket], list[Operation]]:
+    """Operations that can only be told apart by order, and those that cannot be paired at all."""
+    pairwise = any(o.src is not None and o.dst is not None for o in rest)
+    buckets: dict[Any, Bucket] = {}
+    lonely: list[Operation] = []
+    for o in rest:
+        key = _order_key(o, names, pairwise)
+        if key is None:
+            lonely.append(o)
+        else:
+            buckets.setdefault(key, {}).setdefault(o.rank, []).append(o)
+    for bucket in buckets.values():
+        for operations in bucket.values():
+            operations.sort(key=lambda o: (o.start, o.end))
+    return list(buckets.values()), lonely
+
+
+def _order_key(o: Operation, names: Names, pairwise: bool) -> tuple[Any, ...] | None:
+    if o.op == "send_recv" and o.src is not None and o.dst is not None:
+        return ("pair", o.src, o.dst, o.group.key, o.num_bytes)
+    if o.op == "send_recv" and (pairwise or o.group.known):
+        return None
+    if not o.group.known:
+        # unlinked kernels lack the annotation their partners have: go by the kernel's own word
+        word = names.op(None, o.kernel) or o.op or o.kernel
+        return ("unknown", word, o.num_bytes if word in _SAME_BYTES else None)
+    return ("group", o.group.key, o.op, o.num_bytes if o.op in _SAME_BYTES else None)
+
+
+def _collective(kind: Match, members: Members, world_size: int | None) -> Collective:
+    words = Counter(o.op for o in members.values() if o.op not in (None, "send_recv"))
+    first = members[min(members)]
+    op = words.most_common(1)[0][0] if words else first.op
+    group = next((o.group for o in members.values() if o.group.known), first.group)
+    if op == "send_recv" and first.src is not None:
+        size: int | None = 2
+    else:
+        size = group.size if group.known else world_size
+    complete = size is not None and len(members) >= size
+    how: Match = kind if len(members) > 1 else "single"
+    return Collective(op, group, members, how, complete)
+
+
+def _time(c: Collective, matching: Matching) -> None:
+    """Fill in when the members came and went, on the corrected clock."""
+    start = {r: o.start - matching.offset_ns(r) for r, o in c.members.items()}
+    c.start = min(start.values())
+    if len(start) < 2:
+        return
+    end = {r: o.end - matching.offset_ns(r) for r, o in c.members.items()}
+    last = max(sorted(start), key=lambda r: start[r])
+    c.last_rank = last
+    c.wait = {r: min(c.members[r].duration, start[last] - start[r]) for r in sorted(start)}
+    c.transfer = c.members[last].duration
+    c.start_skew = start[last] - c.start
+    c.end_spread = max(end.values()) - min(end.values())
+
+
+def _has_partner(c: Collective, operations: dict[int, list[Operation]]) -> bool:
+    o = c.any
+    if o.op == "send_recv" and o.src is not None and o.dst is not None:
+        return (o.dst if o.rank == o.src else o.src) in operations
+    if o.group.size == 1:
+        return False
+    if o.group.ranks is not None:
+        return any(r in operations for r in o.group.ranks if r != o.rank)
+    return len(operations) > 1

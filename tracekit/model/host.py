@@ -1,0 +1,102 @@
+"""Work on the host timeline: operators less the time their thread spends inside collective calls."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.core.intervals import Intervals, subtract, union
+from tracekit.model.links import Ints, innermost, parents
+from tracekit.model.names import COMM, COMPUTE
+from tracekit.model.trace import ANNOTATION, COLLECTIVE, OPERATOR, OTHER, Trace
+
+
+def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
+    """Compute and communication intervals of a run without device rows.
+
+    Compute is, per thread, the union of operator rows less the parts where the thread's innermost
+    row is a collective call or a recorded wait. Communication is the real spans of collectives
+    (``gloo:*``), not the calls that issue them. In a file without categories every row is an
+    operator.
+
+    Returns
+    -------
+    start, end : ndarray of int64, ns
+    role : ndarray of int8
+    row : ndarray of int64
+        The outermost operator row of a compute interval, the span's row of a communication one.
+    """
+    span = span_rows(trace)
+    operators = (trace.kind == OPERATOR) if trace.has_cats else (trace.kind == OTHER)
+    operators = operators & trace.sound & ~span
+    starts, ends, rows = [], [], []
+    for lane in np.unique(trace.table["lane"][operators]):
+        mine = np.flatnonzero(operators & (trace.table["lane"] == lane))
+        start, end, row = _thread_compute(trace, mine)
+        starts.append(start)
+        ends.append(end)
+        rows.append(row)
+    comm = np.flatnonzero(span)
+    comm_start = trace.table["start_ns"][comm]
+    num_compute = sum(map(len, starts))
+    role = np.concatenate((np.full(num_compute, COMPUTE), np.full(len(comm), COMM)))
+    return (
+        np.concatenate((*starts, comm_start)),
+        np.concatenate((*ends, comm_start + trace.table["dur_ns"][comm])),
+        role.astype(np.int8),
+        np.concatenate((*rows, comm)),
+    )
+
+
+def span_rows(trace: Trace) -> NDArray[np.bool_]:
+    """Rows that are the real span of a collective on the host."""
+    kinds = (ANNOTATION, COLLECTIVE) if trace.has_cats else (OTHER,)
+    return np.isin(trace.kind, kinds) & trace.name_matches(trace.names.host["span"]) & trace.sound
+
+
+def _thread_compute(trace: Trace, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Compute intervals of one thread, each with its outermost operator row."""
+    table = trace.table
+    start, dur = table["start_ns"][rows], table["dur_ns"][rows]
+    order = np.lexsort((-dur, start))
+    rows, start = rows[order], start[order]
+    end = start + dur[order]
+    call = _is_call(trace)[rows]
+    outside = parents(start, end) < 0
+    top_start, top_end, top_row = start[outside], end[outside], rows[outside]
+    if not call.any():
+        return top_start, top_end, top_row
+    removed = _inside_calls(start, end, call)
+    kept = subtract(union(top_start, top_end), removed)
+    owner = np.searchsorted(top_start, kept[0], side="right") - 1
+    return kept[0], kept[1], top_row[owner]
+
+
+def _is_call(trace: Trace) -> NDArray[np.bool_]:
+    host = trace.names.host
+    return trace.name_matches(host["call"]) | trace.name_matches(host["wait"])
+
+
+def _inside_calls(start: Ints, end: Ints, call: NDArray[np.bool_]) -> Intervals:
+    """Where the innermost row of the thread is a call; rows sorted, outer before inner.
+
+    Each call, less the rows directly inside it (its operators and the calls it makes, which
+    stand for themselves).
+    """
+    calls = np.flatnonzero(call)
+    call_start, call_end = start[calls], end[calls]
+    around = innermost(call_start, call_end, start)
+    own = np.full(len(start), -1, dtype=np.int64)
+    own[calls] = np.arange(len(calls))
+    up = parents(call_start, call_end)
+    around = np.where(own >= 0, up[own], around)
+    inner = (around >= 0) & (end <= call_end[around])
+    # every call on a stretch of time of its own, so that one subtraction serves all
+    length = call_end - call_start
+    shift = np.cumsum(length) - length - call_start
+    low, high = call_start + shift, call_end + shift
+    at = around[inner]
+    holes = union(start[inner] + shift[at], end[inner] + shift[at])
+    left = subtract((low, high), holes)
+    which = np.searchsorted(low, left[0], side="right") - 1
+    return union(left[0] - shift[which], left[1] - shift[which])

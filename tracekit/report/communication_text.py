@@ -1,0 +1,121 @@
+"""The tables of the text report about communication: axes, collectives and late ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from tracekit.report import summary, words
+from tracekit.report.layout import Look, heading, remark, table
+
+Document = Mapping[str, Any]
+
+MAX_ROWS = 12
+GROUP_KEYS = ("comm_us", "overlap_us", "exposed_comm_us", "exposed_share_us")
+
+
+def communication(document: Document, look: Look) -> Iterator[RenderableType]:
+    """Axes, then kinds of collectives, then who arrives last."""
+    yield from _groups(document, look)
+    yield from _collectives(document, look)
+    yield from _stragglers(document, look)
+
+
+def _groups(document: Document, look: Look) -> Iterator[RenderableType]:
+    found = summary.groups(document.get("groups") or [], GROUP_KEYS)
+    if not found:
+        return
+    window_us = document["totals"].get("window_us")
+    yield from heading("Communication by axis or group", "ms, sum over the ranks")
+    heads = ("axis or group", "size", "groups", "comm", "overlap", "exposed", "% of window")
+    yield table(look, heads, [_group_row(group, window_us, look) for group in found[:MAX_ROWS]])
+    yield from _more(len(found), "group")
+
+
+def _group_row(group: summary.GroupTotal, window_us: float | None, look: Look) -> list[str]:
+    sums = group.sums
+    hidden = words.fraction(sums["overlap_us"], sums["comm_us"])
+    nothing = words.NOT_APPLICABLE if sums["comm_us"] == 0 else words.NOT_RECORDED
+    exposed_us = sums["exposed_share_us"]
+    return [
+        words.clip(group.label, 24) or words.NOT_KNOWN,
+        ",".join(str(size) for size in group.sizes) or words.NOT_KNOWN,
+        str(group.num_groups),
+        look.ms(sums["comm_us"], words.NOT_RECORDED),
+        words.percent(hidden, unknown=nothing),
+        look.ms(exposed_us, words.NOT_RECORDED),
+        words.percent(words.fraction(exposed_us, window_us), unknown=words.NOT_RECORDED),
+    ]
+
+
+def _more(num: int, noun: str) -> Iterator[RenderableType]:
+    if num > MAX_ROWS:
+        yield remark(f"and {words.counted(num - MAX_ROWS, noun)} more (--json lists all)")
+
+
+def _collectives(document: Document, look: Look) -> Iterator[RenderableType]:
+    rows = document.get("collectives") or []
+    if not rows:
+        return
+    labels = summary.group_labels(document.get("groups") or [])
+    found = summary.collectives(rows, labels)
+    yield from heading("Collectives", "medians, ms and GB/s; wait is the first arriver's")
+    heads = ("operation", "axis or group", "bytes", "count", "wait", "transfer", "busbw")
+    yield table(look, heads, [_kind_row(kind) for kind in found[:MAX_ROWS]], left=2)
+    yield from _more(len(found), "kind")
+    yield from _left_out(document, found)
+
+
+def _kind_row(kind: summary.CollectiveKind) -> list[str]:
+    return [
+        words.clip(kind.op, 16),
+        words.clip(kind.label, 16) or words.NOT_KNOWN,
+        words.size(kind.num_bytes),
+        f"{kind.count:,}",
+        words.ms(kind.wait_us),
+        words.ms(kind.transfer_us),
+        words.rate(kind.busbw_GBps),
+    ]
+
+
+def _left_out(
+    document: Document, found: Sequence[summary.CollectiveKind]
+) -> Iterator[RenderableType]:
+    """What the medians do not hold, so that nobody takes them for all there is."""
+    edge = sum(kind.num_edge for kind in found)
+    if edge:
+        count = words.counted(edge, "collective")
+        yield remark(f"{count} cut by the window's edge: counted, but not in the medians")
+    single = sum(kind.num_single for kind in found)
+    if single:
+        count = words.counted(single, "event")
+        yield remark(f"{count} without a partner here: wait and transfer {words.NOT_KNOWN}")
+    unmatched = {rank: num for rank, num in (document.get("unmatched") or {}).items() if num}
+    if unmatched:
+        listed = words.ranks(int(rank) for rank in unmatched)
+        num = sum(unmatched.values())
+        yield remark(f"{num:,} of them should have had one among the given ranks ({listed})")
+
+
+def _stragglers(document: Document, look: Look) -> Iterator[RenderableType]:
+    rows = [row for row in document.get("stragglers") or [] if row.get("num_matched")]
+    if not rows:
+        return
+    rows.sort(key=lambda row: (-(row.get("late_us") or 0.0), row["rank"]))
+    yield from heading("Who arrives last", "in matched collectives")
+    heads = ("rank", "last in", "of", "share", "late by, ms in all")
+    yield table(look, heads, [_straggler_row(row, look) for row in rows[:MAX_ROWS]])
+    yield from _more(len(rows), "rank")
+
+
+def _straggler_row(row: Document, look: Look) -> list[str]:
+    last, of = row.get("num_last"), row["num_matched"]
+    return [
+        str(row["rank"]),
+        words.NOT_KNOWN if last is None else f"{last:,}",
+        f"{of:,}",
+        words.percent(words.fraction(last, of), 0),
+        look.ms(row.get("late_us")),
+    ]

@@ -1,0 +1,137 @@
+"""The few shapes the text report is drawn with: headings, tables and bars that fit any terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE, Box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.report import words
+
+#: the rule under the heads, in characters every encoding has
+ASCII_RULE = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
+#: from this width on, percentages are shown with a decimal in every cell
+ROOMY_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the drawing needs to know of the terminal and of the figures' size.
+
+    Attributes
+    ----------
+    width : int
+        Characters per line.
+    is_utf : bool
+        Whether the output can hold more than ASCII.
+    digits : int
+        Decimals of a figure in milliseconds.
+    """
+
+    width: int
+    is_utf: bool
+    digits: int
+
+    @classmethod
+    def of(cls, console: Console, window_us: float | None) -> Look:
+        """The look for ``console`` when the longest window lasts ``window_us``."""
+        return cls(
+            width=console.width,
+            is_utf=console.encoding.lower().startswith("utf"),
+            digits=words.decimals(window_us),
+        )
+
+    def ms(self, value_us: float | None, unknown: str = words.NOT_KNOWN) -> str:
+        """Microseconds as milliseconds with this report's decimals."""
+        return words.ms(value_us, self.digits, unknown)
+
+    @property
+    def percent_digits(self) -> int:
+        """Decimals of a percentage inside a table cell."""
+        return 1 if self.width >= ROOMY_WIDTH else 0
+
+
+def heading(text: str, remark: str = "") -> Iterable[RenderableType]:
+    """An empty line, then the section's title with a fainter remark in brackets."""
+    yield Text()
+    title = Text(text, style="bold")
+    if remark:
+        title.append(f" ({remark})", style="not bold dim")
+    yield title
+
+
+def remark(text: str) -> Text:
+    """A faint line under a table."""
+    return Text(text, style="dim")
+
+
+def table(
+    look: Look,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    foot: Sequence[str] = (),
+) -> Table:
+    """A borderless table: the first ``left`` columns are texts, the others figures.
+
+    Parameters
+    ----------
+    heads, foot : sequence of str
+        One text per column; an empty ``foot`` draws none.
+    rows : iterable of sequence of str
+        Cells, taken as plain text whatever they hold.
+    """
+    made = Table(
+        box=SIMPLE if look.is_utf else ASCII_RULE,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_footer=bool(foot),
+        header_style="",
+    )
+    for i, head in enumerate(heads):
+        name = Text(head, style="bold")
+        end: Any = Text(foot[i], style="bold") if foot else ""
+        made.add_column(
+            name,
+            end,
+            justify="left" if i < left else "right",
+            overflow="fold" if i < left else "ellipsis",
+        )
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def bar(look: Look, fraction: float | None, style: str, width: int) -> Text:
+    """A bar of ``fraction`` of ``width`` characters; at least one when the fraction is not 0."""
+    if fraction is None or fraction <= 0:
+        return Text()
+    num = max(1, round(min(fraction, 1.0) * width))
+    return Text(("\N{FULL BLOCK}" if look.is_utf else "#") * num, style=style)
+
+
+def parts_ms(look: Look, parts_us: Sequence[float | None], whole_us: float | None) -> list[str]:
+    """Parts in milliseconds, rounded so that they add up to the shown whole."""
+    there = [part for part in parts_us if part is not None]
+    if whole_us is None or len(there) < len(parts_us):
+        return [look.ms(part, words.NOT_RECORDED) for part in parts_us]
+    fit = words.fitted([p / 1000 for p in there], whole_us / 1000, look.digits)
+    return [look.ms(1000 * p) for p in fit]
+
+
+def parts_percent(
+    parts_us: Sequence[float | None], window_us: float | None, whole: float, digits: int
+) -> list[str]:
+    """Parts of the window in percent, rounded to add up to ``whole`` (in percent)."""
+    there = [words.fraction(part, window_us) for part in parts_us]
+    shares = [100 * share for share in there if share is not None]
+    if len(shares) < len(there):
+        return ["" if share is None else f"{100 * share:.{digits}f}%" for share in there]
+    return [f"{share:.{digits}f}%" for share in words.fitted(shares, whole, digits)]

@@ -1,0 +1,240 @@
+"""Print an analysis document in a terminal so that the first glance shows where the time goes."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.report import summary, words
+from tracekit.report.communication_text import communication
+from tracekit.report.layout import Look, bar, heading, parts_ms, parts_percent, remark
+from tracekit.report.rank_text import ranks, steps
+
+Document = Mapping[str, Any]
+
+PARTS = (
+    ("compute", "compute_us", "cyan"),
+    ("exposed communication", "exposed_comm_us", "yellow"),
+    ("exposed memory copies", "exposed_memory_us", "magenta"),
+    ("idle", "idle_us", "bright_black"),
+)
+SPLIT = (
+    ("waiting for a late rank", "exposed_wait_us"),
+    ("moving bytes", "exposed_transfer_us"),
+    ("waiting or moving: not known", "exposed_unknown_us"),
+)
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow"}
+EVENT_FAULTS = ("dropped", "clipped", "recovered", "unlinked")
+MAX_NAMES = 8
+
+
+def render(document: Document, console: Console) -> None:
+    """Print the tables of ``document`` (the JSON document of an analysis) on ``console``.
+
+    Texts from the trace are shown as they are, without control characters; no markup in them
+    is obeyed. Unknown figures are said in words.
+    """
+    longest = summary.spread(document["ranks"], "window_us", "rank").high
+    look = Look.of(console, longest)
+    for part in _sections(document, look):
+        console.print(part, markup=False, highlight=False, emoji=False)
+
+
+def render_notes(rows: list[dict[str, Any]], console: Console) -> None:
+    """Print notes alone, grouped by severity and code, on ``console``."""
+    for part in _notes(rows, _common(sorted({row["file"] for row in rows if row.get("file")}))):
+        console.print(part, markup=False, highlight=False, emoji=False)
+
+
+def _sections(document: Document, look: Look) -> Iterator[RenderableType]:
+    yield from _header(document)
+    yield from _where(document, look)
+    yield from _findings(document)
+    yield from ranks(document, look)
+    yield from steps(document, look)
+    yield from communication(document, look)
+    yield from _unknown_names(document, look)
+    yield from _events(document)
+    yield from _notes(document.get("notes") or [], _common(_files(document)))
+
+
+def _header(document: Document) -> Iterator[RenderableType]:
+    rows = document["ranks"]
+    files = _files(document)
+    yield Text(
+        f"{words.safe(_common(files)) or 'several folders'}  ({words.counted(len(files), 'file')})",
+        style="bold",
+    )
+    there = words.number_list(row["rank"] for row in rows)
+    worlds = {row.get("world_size") for row in rows} - {None}
+    of = f" of {max(worlds)}" if worlds and max(worlds) > len(rows) else ""
+    noun = "rank" if len(rows) == 1 and not of else "ranks"
+    yield Text(f"{len(rows)}{of} {noun} ({there}), {_timeline(rows)}, {_steps(document)}")
+    hosts = sorted({str(row["host"]) for row in rows if row.get("host")})
+    if hosts:
+        more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
+        names = ", ".join(words.clip(host, 40) for host in hosts[:4])
+        yield remark(f"{'host' if len(hosts) == 1 else 'hosts'} {names}{more}")
+
+
+def _files(document: Document) -> list[str]:
+    return sorted({str(row["file"]) for row in document["ranks"] if row.get("file")})
+
+
+def _common(files: list[str]) -> str:
+    """The one file, or the folder that holds all; empty when there is none."""
+    if len(files) == 1:
+        return files[0]
+    try:
+        return os.path.commonpath(files)
+    except ValueError:  # no file at all, absolute and relative paths, or several drives
+        return ""
+
+
+def _timeline(rows: list[dict[str, Any]]) -> str:
+    kinds = sorted({str(row["timeline"]) for row in rows})
+    if kinds == ["host"]:
+        return "host timeline (no device work recorded)"
+    if len(kinds) == 1:
+        return f"{kinds[0]} timeline"
+    each = [
+        f"{kind} ({words.ranks(r['rank'] for r in rows if r['timeline'] == kind)})"
+        for kind in kinds
+    ]
+    return " and ".join(each) + " timelines"
+
+
+def _steps(document: Document) -> str:
+    numbers = {row["step"] for row in document.get("steps") or []}
+    if not numbers:
+        return "no steps marked"
+    lost = document.get("missing_steps") or []
+    missing = f", missing {words.number_list(lost)}" if lost else ""
+    noun = "step" if len(numbers) == 1 else "steps"
+    return f"{noun} {words.number_list(numbers)}{missing}"
+
+
+def _where(document: Document, look: Look) -> Iterator[RenderableType]:
+    totals, num = document["totals"], len(document["ranks"])
+    yield from heading("Where the time goes", f"sum over {num} ranks" if num > 1 else "")
+    window_us = totals.get("window_us")
+    parts_us = [totals.get(key) for _, key, _ in PARTS]
+    shown = parts_ms(look, parts_us, window_us)
+    shares = parts_percent(parts_us, window_us, 100.0, 1)
+    grid = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "left"):
+        grid.add_column(justify=justify, no_wrap=True)
+    for (name, key, style), time, share, us in zip(PARTS, shown, shares, parts_us, strict=True):
+        full = bar(look, words.fraction(us, window_us), style, max(8, min(40, look.width - 62)))
+        grid.add_row(Text(f"  {name}"), Text(_with_unit(time)), Text(_spaced(share)), full)
+        if key == "exposed_comm_us" and us:
+            _split_rows(grid, totals, look, time, share)
+    whole = look.ms(window_us)
+    end = "100.0 %" if window_us else ""
+    grid.add_row(Text("  window", "bold"), Text(_with_unit(whole), "bold"), Text(end, "bold"))
+    yield grid
+    yield from _overlap(totals, look)
+
+
+def _split_rows(grid: Table, totals: Document, look: Look, time: str, share: str) -> None:
+    """The rows that say how much of the exposed communication is waiting for a late rank."""
+    parts_us = [totals.get(key) for _, key in SPLIT]
+    shown = parts_ms(look, parts_us, 1000 * float(time))
+    shares = parts_percent(parts_us, totals.get("window_us"), float(share.rstrip("%")), 1)
+    for (name, _), us, one, two in zip(SPLIT, parts_us, shown, shares, strict=True):
+        if us != 0:
+            row = (f"    {name}", _with_unit(one), _spaced(two))
+            grid.add_row(*(Text(cell, style="dim") for cell in row))
+
+
+def _with_unit(time: str) -> str:
+    return f"{time} ms" if time[-1:].isdigit() else time
+
+
+def _spaced(share: str) -> str:
+    return share.replace("%", " %")
+
+
+def _overlap(totals: Document, look: Look) -> Iterator[RenderableType]:
+    comm_us, host_us = totals.get("comm_us"), totals.get("host_comm_us")
+    if comm_us is None:
+        there = f"; {look.ms(host_us)} ms of its calls on the host" if host_us else ""
+        yield Text(f"  communication on the device: {words.NOT_RECORDED}{there}")
+    elif comm_us == 0:
+        yield Text(f"  no communication: overlap {words.NOT_APPLICABLE}")
+    else:
+        share = words.percent(totals.get("overlap_frac"))
+        yield Text(f"  overlap: {share} of {look.ms(comm_us)} ms communication runs under compute")
+    if totals.get("edge_comm_us"):
+        edge = look.ms(totals["edge_comm_us"])
+        yield remark(f"  {edge} ms of communication is cut by the window's edge")
+
+
+def _findings(document: Document) -> Iterator[RenderableType]:
+    rows = document.get("findings") or []
+    if rows:
+        yield from heading("Findings")
+    for row in rows:
+        gain = row.get("gain_frac")
+        worth = f" (up to {words.percent(gain)} of the step)" if words.known(gain) else ""
+        yield Text(f"  * {words.safe(row.get('text'))}{worth}")
+
+
+def _unknown_names(document: Document, look: Look) -> Iterator[RenderableType]:
+    found: dict[str, list[float]] = {}
+    for row in document.get("kernels") or []:
+        if row.get("role") == "unknown":
+            sums = found.setdefault(str(row["name"]), [0.0, 0.0])
+            sums[0] += row.get("count") or 0
+            sums[1] += row.get("total_us") or 0.0
+    if not found:
+        return
+    yield from heading("Names no rule knows", "counted as compute; --names FILE adds rules")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name in sorted(found, key=lambda n: (-found[n][1], n))[:MAX_NAMES]:
+        count, time_us = found[name]
+        cells = (f"  {look.ms(time_us)} ms", f"{count:,.0f} x", words.clip(name, look.width - 32))
+        grid.add_row(*(Text(cell) for cell in cells))
+    yield grid
+    if len(found) > MAX_NAMES:
+        yield remark(f"  and {words.counted(len(found) - MAX_NAMES, 'name')} more (--json)")
+
+
+def _events(document: Document) -> Iterator[RenderableType]:
+    sums = {
+        key: summary.total(row["events"].get(key) for row in document["ranks"])
+        for key in ("read", "timed", *EVENT_FAULTS)
+    }
+    if sums["read"] is None:
+        return
+    yield Text()
+    faults = "".join(f", {sums[key]:,.0f} {key}" for key in EVENT_FAULTS if sums[key])
+    timed = f", {sums['timed']:,.0f} of them timed" if sums["timed"] is not None else ""
+    yield remark(f"{sums['read']:,.0f} events read{timed}{faults}")
+
+
+def _notes(rows: list[dict[str, Any]], folder: str) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    yield from heading("Notes", "grouped; --json lists each" if len(rows) > 1 else "")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for group in summary.notes(rows):
+        style = SEVERITY_STYLES.get(group.severity, "")
+        file = group.file.removeprefix(folder + os.sep) if folder else group.file
+        where = f"{words.safe(file)}: " if file and file not in group.text else ""
+        body = Text(f"{words.safe(group.code)}: ", style="bold")
+        body.append(where + words.safe(group.text), style="not bold")
+        if group.count > 1:
+            body.append(f" (and {group.count - 1:,} more of this kind)", style="not bold dim")
+        grid.add_row(Text(f"  {words.safe(group.severity)}", style=style), body)
+    yield grid
