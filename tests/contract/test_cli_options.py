@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cyclopts import App
+
 from tracekit.cli.app import build_app
 
 OPENING = {"--ranks", "--names", "--capture", "--no-store", "--limit-gib"}
@@ -13,15 +15,14 @@ OPTIONS = {
 }
 
 
+def names(app: App) -> set[str]:
+    """All names an app's arguments go by; ``*`` stands for options that several verbs share."""
+    arguments = app.assemble_argument_collection()
+    return {name for argument in arguments for name in argument.names} - {"*"}
+
+
 def test_verbs_and_options_are_the_agreed_ones() -> None:
     """Scripts rely on these names; a new one is a promise to keep it."""
     app = build_app(with_plugins=False)
     flags = {"--help", "-h", "--version"}
-    found = {
-        verb: {
-            name for argument in app[verb].assemble_argument_collection() for name in argument.names
-        }
-        for verb in app
-        if verb not in flags
-    }
-    assert found == OPTIONS
+    assert {verb: names(app[verb]) for verb in app if verb not in flags} == OPTIONS

@@ -37,14 +37,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
+    except SystemExit as e:
+        if isinstance(e.__context__, BrokenPipeError):  # how rich ends when its reader goes away
+            return BROKEN_PIPE
+        raise
     except Exception as e:  # noqa: BLE001  (one line for the user, whatever went wrong)
-        if os.environ.get("TRACEKIT_DEBUG"):
+        if _debugging():
             import traceback
 
             traceback.print_exc()
         line, status = _explained(e)
         say(line)
         return status
+
+
+def _debugging() -> bool:
+    return bool(os.environ.get("TRACEKIT_DEBUG"))
 
 
 def _explained(error: Exception) -> tuple[str, int]:
@@ -57,7 +65,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError):
         return "out of memory; open fewer ranks at once with --ranks", BAD_USE
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"a defect of tracekit, please report it ({kind}); TRACEKIT_DEBUG=1 shows where", DEFECT
+    hint = "please report it" if _debugging() else "please report it with TRACEKIT_DEBUG=1"
+    return f"a defect of tracekit ({kind}), {hint}", DEFECT
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -94,13 +103,15 @@ def build_app(*, with_plugins: bool) -> App:
         help=PROMISE,
         version=_version,
         help_format="plaintext",
-        default_parameter=Parameter(negative="", show_default=False),
         suppress_keyboard_interrupt=False,
     )
     for place, verb in enumerate(VERBS):
         rest = "[OPTIONS]" if verb == "cache" else "PATH... [OPTIONS]"
         usage = f"Usage: tracekit {verb} {rest}"
-        app.command(getattr(commands, verb), name=verb, usage=usage, sort_key=place)
+        plain = Parameter(negative="", show_default=False)
+        app.command(
+            getattr(commands, verb), name=verb, usage=usage, sort_key=place, default_parameter=plain
+        )
     if with_plugins:
         from tracekit.cli import plugins
 

@@ -22,7 +22,7 @@ from tracekit.cli.progress import shown_progress
 from tracekit.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracekit.model.run import Run
+    from tracekit.model.run import TraceSet
 
 FINE, CROSSED, INCOMPLETE = 0, 1, 3
 
@@ -136,7 +136,7 @@ def _need_paths(verb: str, paths: Sequence[str]) -> None:
         )
 
 
-def _open(paths: Sequence[str], opening: Opening, progress: Progress | None) -> Run:
+def _open(paths: Sequence[str], opening: Opening, progress: Progress | None) -> TraceSet:
     options = open_options(opening, progress)
     from tracekit.model.run import open_run
 

@@ -42,13 +42,9 @@ def stdout_console() -> Console:
     """A console on stdout that obeys no markup, and ``NO_COLOR`` and a pipe's lack of colours."""
     from rich.console import Console
 
-    class PlainConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would exit with 1, which here means something else
-
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    console = PlainConsole(markup=False, highlight=False, emoji=False)
+    console = Console(markup=False, highlight=False, emoji=False)
     # figures cut in two would be misread: below this width the terminal may wrap whole lines
     console.width = max(console.width, MIN_WIDTH)
     return console

@@ -3,7 +3,8 @@
     TracekitError
     ├── UsageError        the call itself is wrong (exit status 2)
     ├── ReadError         one file cannot be read; the others still can
-    │   └── LimitError    a safety limit was reached while unpacking
+    │   ├── LimitError    a safety limit was reached while unpacking
+    │   └── NotATraceError  the file is something else, and sound as that
     └── NoTraceError      nothing readable was found at all (exit status 2)
 
 Each error is one line: what happened, where, and what to do about it.
@@ -51,6 +52,10 @@ class ReadError(TracekitError):
 
 class LimitError(ReadError):
     """A limit on size or compression ratio was reached while unpacking."""
+
+
+class NotATraceError(ReadError):
+    """The file is no trace: another format, or some other document."""
 
 
 class NoTraceError(TracekitError):

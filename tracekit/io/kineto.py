@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.core.errors import Note, ReadError
+from tracekit.core.errors import NotATraceError, Note, ReadError
 from tracekit.io.columns import ColumnBuilder
 from tracekit.io.jsontext import TraceText
 from tracekit.io.repair import WORDS
@@ -100,7 +100,7 @@ _FLOWS = frozenset(("s", "f", "t"))
 
 def read(
     blocks: Iterator[bytes], label: str, progress: Callable[[int], None] | None = None
-) -> EventTable | None:
+) -> EventTable:
     """Read one trace.
 
     Parameters
@@ -114,13 +114,14 @@ def read(
 
     Returns
     -------
-    EventTable or None
-        None when the text is JSON but has no ``traceEvents``.
+    EventTable
 
     Raises
     ------
+    NotATraceError
+        When the text is JSON but has no ``traceEvents``; says what it seems to be.
     ReadError
-        When the text is no JSON, or several writers mixed their texts in it.
+        When the text is no JSON, several writers mixed their texts in it, or nothing is timed.
     """
     keep: list[bytes] = []
 
@@ -130,7 +131,7 @@ def read(
 
     text = TraceText(blocks, label, decode, _lenient)
     if not text.open():
-        return None
+        raise NotATraceError(kind_of_document([k for k, _ in text.pairs]), where=label)
     builder = ColumnBuilder(COLLECTIVE_ARGS)
     collecting = gc.isenabled()
     gc.disable()  # millions of short-lived structs; a collection finds nothing in them
@@ -370,9 +371,37 @@ def _finish(builder: ColumnBuilder, text: TraceText[Event], label: str) -> Event
     if builder.unpaired:
         words = f"{builder.unpaired:,} begin or end rows have no partner and were dropped"
         table.notes.append(Note("unpaired", words, "warning", label))
-    if not table.counts["read"]:
-        raise ReadError("no events in this file", where=label, hint="record the trace again")
+    if not len(table):
+        raise _nothing_timed(table, text, label)
     return table
+
+
+def _nothing_timed(table: EventTable, text: TraceText[Event], label: str) -> ReadError:
+    if table.counts["read"] and table.counts["read"] == builder_objects(text):
+        return NotATraceError("a JSON list whose items are no events", where=label)
+    rows = table.counts["read"]
+    what = f"no timed events in this file ({rows:,} other rows)" if rows else "no events in this file"
+    return ReadError(what, where=label, hint="record the trace again")
+
+
+def builder_objects(text: TraceText[Event]) -> int:
+    """How many rows were no JSON objects at all."""
+    return text.counts["unreadable-event"]
+
+
+def kind_of_document(keys: list[str]) -> str:
+    """What a JSON document that is no trace seems to be, by its top-level keys."""
+    have = set(keys)
+    if {"schema", "nodes"} <= have:
+        return "a PyTorch execution trace (host operators and dependencies, no times on the device)"
+    if keys and all(k.isdecimal() for k in keys) or "pp_size" in have:
+        return "a pipeline schedule dump, not a trace"
+    if {"entries", "pg_config"} & have:
+        return "a flight-recorder dump without entries"
+    if not keys:
+        return "JSON, but no trace: it has no traceEvents"
+    shown = ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
+    return f"JSON, but no trace: it has no traceEvents (its keys are {shown})"
 
 
 def _header(text: TraceText[Event], label: str) -> tuple[dict[str, Any], list[Note]]:

@@ -98,7 +98,7 @@ class _Machine:
         while self.pos < size:
             steps += 1
             if steps > LIMIT_STEPS:
-                self.over(f"more than {LIMIT_STEPS:,} instructions")
+                self.over(f"holds more than {LIMIT_STEPS:,} instructions")
             op = data[self.pos]
             self.pos += 1
             if op == 0x68 and self.pos < size:  # BINGET: every second instruction of a dump
@@ -135,13 +135,13 @@ class _Machine:
         """Put a value that costs memory of its own on the stack."""
         self.made += 1
         if self.made > LIMIT_VALUES:
-            self.over(f"more than {LIMIT_VALUES:,} values")
+            self.over(f"makes more than {LIMIT_VALUES:,} values")
         self.stack.append(value)
 
     def remember(self, index: int) -> None:
         """Note the top of the stack under ``index``."""
         if len(self.memo) >= LIMIT_VALUES:
-            self.over(f"more than {LIMIT_VALUES:,} remembered values")
+            self.over(f"holds more than {LIMIT_VALUES:,} remembered values")
         self.memo[index] = self.stack[-1]
 
     def since_mark(self) -> list[Any]:
@@ -189,7 +189,7 @@ class _Machine:
 
     def over(self, what: str) -> NoReturn:
         """Stop at a limit."""
-        raise LimitError(f"the pickle makes {what}", where=self.file, hint=self.hint)
+        raise LimitError(f"the pickle {what}", where=self.file, hint=self.hint)
 
     def refuse(self, what: str) -> NoReturn:
         """Stop at something that is not a plain value."""

@@ -62,6 +62,18 @@ class Source:
         """Size on disk (of the archive, for a member)."""
         return self.path.stat().st_size
 
+    def is_packed(self) -> bool:
+        """Whether the content has to be inflated."""
+        if self.member:
+            return True
+        with open(self.path, "rb") as f:
+            return f.read(2) == GZIP
+
+    def unpacked_guess(self) -> int:
+        """About how many bytes it unpacks to, for progress only."""
+        size = self.packed_bytes()
+        return max(1, size * 14 if self.is_packed() else size)
+
     def blocks(self, limits: Limits) -> Iterator[bytes]:
         """Yield the unpacked content in blocks.
 

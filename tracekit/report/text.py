@@ -167,8 +167,10 @@ def _overlap(totals: Document, look: Look) -> Iterator[RenderableType]:
         yield Text(f"  communication on the device: {words.NOT_RECORDED}{there}")
     elif comm_us == 0:
         yield Text(f"  no communication: overlap {words.NOT_APPLICABLE}")
+    elif totals.get("overlap_frac") is None:
+        yield Text(f"  overlap with compute: {words.NOT_RECORDED}")
     else:
-        share = words.percent(totals.get("overlap_frac"))
+        share = words.percent(totals["overlap_frac"])
         yield Text(f"  overlap: {share} of {look.ms(comm_us)} ms communication runs under compute")
     if totals.get("edge_comm_us"):
         edge = look.ms(totals["edge_comm_us"])

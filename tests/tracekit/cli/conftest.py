@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,7 +90,7 @@ def put(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
     vars(module).update(contents)
     parent, _, leaf = name.rpartition(".")
     monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(sys.modules[parent], leaf, module, raising=False)
+    monkeypatch.setattr(import_module(parent), leaf, module, raising=False)
 
 
 @pytest.fixture

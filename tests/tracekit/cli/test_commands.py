@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from tests.tracekit.cli.conftest import Analysis, Outcome
 from tests.tracekit.report.documents import document_of, rank
-from tracekit.core.errors import NoTraceError, Note, ReadError
+from tracekit.cli.app import main
+from tracekit.core.errors import Note, NoTraceError, ReadError
 
 Tracekit = Callable[..., Outcome]
 ERROR = {"code": "truncated", "severity": "error", "file": "b", "text": "cut"}
@@ -166,10 +168,9 @@ def test_bad_use_is_one_line(tracekit: Tracekit, argv: str, words: str) -> None:
         (MemoryError(), 2, "out of memory; open fewer ranks at once with --ranks"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (
-            ZeroDivisionError("division by zero"),
+            ZeroDivisionError("x"),
             70,
-            "a defect of tracekit, please report it (ZeroDivisionError: division by zero); "
-            "TRACEKIT_DEBUG=1 shows where",
+            "a defect of tracekit (ZeroDivisionError: x), please report it with TRACEKIT_DEBUG=1",
         ),
     ],
 )
@@ -250,24 +251,22 @@ def test_help_and_version_are_data(tracekit: Tracekit, argv: list[str]) -> None:
     assert "tracekit" in done.out
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]], ids=["tables", "json"])
+@pytest.mark.parametrize(
+    "argv", [["analyze", "a"], ["analyze", "a", "--json"], ["--help"], ["--version"]]
+)
 def test_closed_pipe_is_quiet(
-    analysis: Analysis, capfd: pytest.CaptureFixture[str], form: list[str]
+    analysis: Analysis,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
 ) -> None:
     """A reader that went away ends the command without a word."""
-    from tracekit.cli.app import main
-
-    analysis.document = document_of([rank(n) for n in range(2000)])
+    analysis.document = document_of([rank(0), rank(1)])
     reader, writer = os.pipe()
     os.close(reader)
-    kept = os.dup(1)
-    os.dup2(writer, 1)
-    os.close(writer)
-    try:
-        status = main(["analyze", "a", *form])
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+    with os.fdopen(writer, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        status = main(argv)
     assert status == 141
     assert capfd.readouterr().err == ""
 

@@ -95,5 +95,5 @@ def test_threshold_is_crossed_only_above_it() -> None:
 @pytest.mark.parametrize("totals", [{}, {"window_us": 0.0, "idle_us": 0.0}, {"window_us": 5.0}])
 def test_unknown_fraction_does_not_pass_unseen(totals: dict[str, float]) -> None:
     """A gate on what the traces do not tell is an error, not a pass."""
-    with pytest.raises(UsageError, match="--fail-on idle: .* not known"):
+    with pytest.raises(UsageError, match=r"--fail-on idle: .* not known"):
         options.crossed(totals, [options.Threshold("idle", 50.0)])

@@ -14,6 +14,7 @@ class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
+        """Yes."""
         return True
 
 

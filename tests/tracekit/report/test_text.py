@@ -308,6 +308,7 @@ def test_ascii_output_holds_only_ascii(show: Show) -> None:
     assert text.isascii()
     assert "----" in text
     assert "####" in text
+    assert "|" not in text
 
 
 def test_no_colour_without_a_terminal(show: Show) -> None:

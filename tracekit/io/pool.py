@@ -1,0 +1,194 @@
+"""Read several files side by side in worker processes, bounded by cores and memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tracekit.core.errors import LimitError, NotATraceError, ReadError
+from tracekit.io.registry import read_source
+from tracekit.io.sources import Limits, Source
+from tracekit.io.store import Store
+from tracekit.io.table import EventTable
+
+#: below this many packed bytes in all, starting workers costs more than it saves
+WORTH_BYTES = 6 << 20
+MAX_WORKERS = 8
+#: what a worker holds at its peak: a base, and a share of the text it decodes
+_BASE_BYTES, _PER_BYTE = 160 << 20, 0.45
+
+
+class Job(msgspec.Struct):
+    """One file to read into the store."""
+
+    path: str
+    member: str
+    unpacked_bytes: int
+    ratio: int
+    store: str
+    key: str
+
+
+class Answer(msgspec.Struct):
+    """What came of a job; ``kind`` is empty when the entry is in the store."""
+
+    kind: Literal["", "limit", "not-a-trace", "read", "store"] = ""
+    what: str = ""
+    where: str = ""
+    hint: str = ""
+
+
+_ERRORS = {"limit": LimitError, "not-a-trace": NotATraceError, "read": ReadError}
+
+
+def num_workers(sources: list[Source]) -> int:
+    """How many files to read at once: by cores, by free memory, and only where it pays."""
+    sizes = [s.packed_bytes() for s in sources]
+    if len(sources) < 2 or sum(sizes) < WORTH_BYTES or not sys.executable:
+        return 1
+    largest = max(s.unpacked_guess() for s in sources)
+    need = _BASE_BYTES + _PER_BYTE * largest
+    by_memory = int(_free_memory() * 0.6 / need)
+    return max(1, min(len(sources), os.cpu_count() or 1, by_memory, MAX_WORKERS))
+
+
+def _free_memory() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as f:
+            for line in f:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return 4 << 30
+
+
+def read_all(
+    jobs: list[tuple[Source, str]],
+    store: Store,
+    limits: Limits,
+    workers: int,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[tuple[Source, EventTable | ReadError]]:
+    """Read files in worker processes, each into the store, and yield them in the given order.
+
+    A worker that dies is reported for the file it was reading; the others go on.
+    """
+    crew = _Crew()
+    try:
+        with ThreadPoolExecutor(workers) as threads:
+            futures = []
+            for source, key in jobs:
+                futures.append(threads.submit(_one, crew, source, key, store, limits))
+            for (source, key), future in zip(jobs, futures, strict=True):
+                answer = future.result()
+                if progress:
+                    progress(source.label)
+                yield source, _result(source, key, store, answer, limits)
+    finally:
+        crew.close()
+
+
+def _result(
+    source: Source, key: str, store: Store, answer: Answer, limits: Limits
+) -> EventTable | ReadError:
+    if answer.kind in _ERRORS:
+        return _ERRORS[answer.kind](answer.what, where=answer.where, hint=answer.hint)
+    table = store.get(key) if not answer.kind else None
+    if table is not None:
+        return table
+    try:  # the store could not take it: read it here
+        return read_source(source, limits)
+    except ReadError as e:
+        return e
+
+
+def _one(crew: _Crew, source: Source, key: str, store: Store, limits: Limits) -> Answer:
+    job = Job(
+        str(source.path), source.member, limits.unpacked_bytes, limits.ratio, str(store.path), key
+    )
+    return crew.ask(job, source.label)
+
+
+class _Crew:
+    """One worker process per thread that asks; started on first use."""
+
+    def __init__(self) -> None:
+        self._mine = threading.local()
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def ask(self, job: Job, label: str) -> Answer:
+        worker = self._worker()
+        assert worker.stdin and worker.stdout
+        try:
+            worker.stdin.write(msgspec.json.encode(job) + b"\n")
+            worker.stdin.flush()
+            line = worker.stdout.readline()
+        except OSError:
+            line = b""
+        if line:
+            return msgspec.json.decode(line, type=Answer)
+        worker.wait()
+        self._mine.worker = None
+        return Answer(
+            "read",
+            f"the reading process ended with status {worker.returncode} (out of memory?)",
+            label,
+            "read fewer files at once, or this one alone",
+        )
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        worker: subprocess.Popen[bytes] | None = getattr(self._mine, "worker", None)
+        if worker is None:
+            command = [sys.executable, "-c", "from tracekit.io.pool import serve; serve()"]
+            home = str(Path(__file__).resolve().parents[2])
+            paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
+            worker = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+            self._mine.worker = worker
+            self._all.append(worker)
+        return worker
+
+    def close(self) -> None:
+        for worker in self._all:
+            if worker.stdin:
+                worker.stdin.close()
+            if worker.poll() is None and sys.exc_info()[0] is not None:
+                worker.kill()
+            worker.wait()
+            if worker.stdout:
+                worker.stdout.close()
+
+
+def serve() -> None:
+    """Be a worker: read jobs from standard input, one a line, until it closes."""
+    for line in sys.stdin.buffer:
+        job = msgspec.json.decode(line, type=Job)
+        sys.stdout.buffer.write(msgspec.json.encode(_do(job)) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _do(job: Job) -> Answer:
+    source = Source(Path(job.path), job.member)
+    try:
+        table = read_source(source, Limits(job.unpacked_bytes, job.ratio))
+    except ReadError as e:
+        return Answer(_kind(e), e.what, e.where, e.hint)
+    reason = Store(Path(job.store)).put(job.key, table, source.label)
+    return Answer("store", reason) if reason else Answer()
+
+
+def _kind(e: ReadError) -> Any:
+    return next((k for k, t in _ERRORS.items() if type(e) is t), "read")

@@ -1,0 +1,236 @@
+"""Keep tables that were read once as memory-mapped Arrow files in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracekit.core.errors import Note
+from tracekit.io.sources import Limits, Source
+from tracekit.io.table import COLUMNS, EventTable
+
+#: raise it whenever what readers produce changes; entries of other versions are not read
+FORMAT = 1
+SUFFIX = ".tracekit.arrow"
+MAX_BYTES = 20 << 30
+#: files up to this size are identified by all their bytes, larger ones by samples and their mtime
+HASH_ALL_BYTES = 64 << 20
+_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 32
+_SIDE = b"tracekit"
+
+
+def folder() -> Path:
+    """Where entries are kept: ``TRACEKIT_CACHE``, else the user's cache folder."""
+    given = os.environ.get("TRACEKIT_CACHE")
+    if given:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tracekit"))
+
+
+def key_of(source: Source, limits: Limits) -> str:
+    """Name of a source's entry, from its content and the format version.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be read.
+    """
+    size = source.path.stat().st_size
+    digest = hashlib.blake2b(digest_size=20)
+    digest.update(f"{FORMAT}\0{source.member}\0{source.name}\0{size}\0".encode())
+    digest.update(f"{limits.unpacked_bytes}\0{limits.ratio}".encode())
+    with open(source.path, "rb") as f:
+        if size <= HASH_ALL_BYTES:
+            while block := f.read(1 << 20):
+                digest.update(block)
+        else:
+            digest.update(str(source.path.stat().st_mtime_ns).encode())
+            for i in range(_NUM_SAMPLES):
+                f.seek((size - _SAMPLE_BYTES) * i // (_NUM_SAMPLES - 1))
+                digest.update(f.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+class Store:
+    """A folder of entries.
+
+    Safe against concurrent writers (entries appear whole, by rename), against entries that are
+    half written or damaged (they are dropped and read again) and against a full disk.
+
+    Parameters
+    ----------
+    path : Path, optional
+        The folder; by default `folder`.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or folder()
+
+    def get(self, key: str) -> EventTable | None:
+        """The entry of that key, memory-mapped; None when there is none or it is damaged."""
+        file = self.path / (key + SUFFIX)
+        if not file.is_file():
+            return None
+        try:
+            table = _load(file)
+            os.utime(file)
+        except (OSError, ValueError, KeyError, TypeError, msgspec.MsgspecError):
+            file.unlink(missing_ok=True)
+            return None
+        return table
+
+    def put(self, key: str, table: EventTable, source: str) -> str | None:
+        """Write an entry; the reason in words when that is not possible, else None."""
+        temporary: str | None = None
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(suffix=".part", dir=self.path)
+            os.close(handle)
+            _save(Path(temporary), table, source)
+            Path(temporary).replace(self.path / (key + SUFFIX))
+        except OSError as e:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+            return e.strerror or str(e)
+        self._trim()
+        return None
+
+    def _trim(self) -> None:
+        """Drop the least recently used entries beyond the size cap, and old fragments."""
+        files = self._files()
+        total = sum(size for _, size, _ in files)
+        for used, size, file in sorted(files)[:-1]:
+            if total <= MAX_BYTES:
+                break
+            file.unlink(missing_ok=True)
+            total -= size
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        found = []
+        for file in self.path.glob("*" + SUFFIX) if self.path.is_dir() else ():
+            try:
+                status = file.stat()
+            except OSError:  # removed by somebody else meanwhile
+                continue
+            found.append((status.st_mtime, status.st_size, file))
+        return found
+
+
+def entries() -> list[tuple[str, str, int, float]]:
+    """All entries: key, source, bytes, time of last use (unix seconds); last used first."""
+    found = []
+    for used, size, file in sorted(Store()._files(), reverse=True):
+        found.append((file.name.removesuffix(SUFFIX), _source(file), size, used))
+    return found
+
+
+def clear() -> int:
+    """Remove all entries and fragments; the number of bytes freed."""
+    freed = 0
+    path = folder()
+    for file in (*path.glob("*" + SUFFIX), *path.glob("*.part")) if path.is_dir() else ():
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except OSError:
+            continue
+        freed += size
+    return freed
+
+
+def temporary_store() -> Store:
+    """A store of this process alone; the caller removes it with `discard`."""
+    return Store(Path(tempfile.mkdtemp(prefix="tracekit-")))
+
+
+def discard(store: Store) -> None:
+    """Remove a store's folder and all in it."""
+    shutil.rmtree(store.path, ignore_errors=True)
+
+
+class _Side(msgspec.Struct):
+    """What an entry holds beside its columns."""
+
+    names: list[str]
+    cats: list[str]
+    lanes: list[tuple[str, str]]
+    details: list[dict[str, Any]]
+    meta: dict[str, Any]
+    base_ns: int
+    lane_names: dict[int, str]
+    counts: dict[str, int]
+    notes: list[dict[str, str]]
+    source: str
+
+
+def _save(file: Path, table: EventTable, source: str) -> None:
+    import pyarrow as pa
+
+    side = _Side(
+        table.names,
+        table.cats,
+        table.lanes,
+        table.details,
+        table.meta,
+        table.base_ns,
+        table.lane_names,
+        table.counts,
+        [asdict(n) for n in table.notes],
+        source,
+    )
+    metadata = {_SIDE: msgspec.json.encode(side), b"source": source.encode("utf-8", "replace")}
+    schema = pa.schema([(k, pa.from_numpy_dtype(t)) for k, t in COLUMNS.items()], metadata)
+    batch = pa.record_batch([pa.array(table.columns[k]) for k in COLUMNS], schema=schema)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(batch)
+
+
+def _load(file: Path) -> EventTable:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as mapped:
+        reader = pa.ipc.open_file(mapped)
+        batch = reader.get_batch(0)
+    side = msgspec.json.decode(reader.schema.metadata[_SIDE], type=_Side)
+    columns = {k: batch.column(k).to_numpy(zero_copy_only=True) for k in COLUMNS}
+    if any(c.dtype != np.dtype(COLUMNS[k]) for k, c in columns.items()):
+        raise ValueError("columns of another format")
+    return EventTable(
+        columns,
+        side.names,
+        side.cats,
+        side.lanes,
+        side.details,
+        side.meta,
+        side.base_ns,
+        side.lane_names,
+        side.counts,
+        [_note(n) for n in side.notes],
+    )
+
+
+def _note(n: dict[str, str]) -> Note:
+    severity = n["severity"]
+    known = severity if severity in ("info", "warning", "error") else "warning"
+    return Note(n["code"], n["text"], known, n["file"])  # type: ignore[arg-type]
+
+
+def _source(file: Path) -> str:
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(file)) as mapped:
+            metadata = pa.ipc.open_file(mapped).schema.metadata or {}
+        return bytes(metadata.get(b"source", b"")).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return "(damaged)"
