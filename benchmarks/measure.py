@@ -90,6 +90,24 @@ def python(
     return run([interpreter, "-c", code, *args], env)
 
 
+def tiny_trace(path: Path) -> Path:
+    """Writes a trace of one kernel: what reading it costs is start-up."""
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1,
+        "dur": 2,
+        "args": {"device": 0, "stream": 7},
+    }
+    path.write_text(
+        json.dumps({"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [kernel]})
+    )
+    return path
+
+
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """Median with the lowest and highest value, as text."""
     middle = statistics.median(values)

@@ -7,7 +7,6 @@ differ in rank and clock; memory is that of all processes together. See README.m
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import re
@@ -35,6 +34,7 @@ _OPEN = """
 import json, sys, time
 import pandas
 from tracekit import open as open_run
+open_run(sys.argv[2], store=False).breakdown()
 t0 = time.perf_counter()
 open_run(sys.argv[1], store=False).breakdown()
 print(json.dumps({"total_s": time.perf_counter() - t0}))
@@ -52,24 +52,6 @@ def exponent(xs: Sequence[float], ys: Sequence[float]) -> float:
 def analyze_argv(path: Path) -> list[str]:
     """The command measured."""
     return [sys.executable, "-m", "tracekit", "analyze", str(path), "--json", "--no-store"]
-
-
-def tiny(path: Path) -> Path:
-    """A trace of one kernel: what it costs is start-up."""
-    kernel = {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "k",
-        "pid": 0,
-        "tid": 7,
-        "ts": 1,
-        "dur": 2,
-        "args": {"device": 0, "stream": 7},
-    }
-    path.write_text(
-        json.dumps({"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [kernel]})
-    )
-    return path
 
 
 @dataclass(slots=True)
@@ -117,13 +99,15 @@ def sizes(source: Path, doublings: int, work: Path) -> list[Point]:
 def events_section(source: Path, doublings: int, rounds: int, work: Path) -> str:
     """Measures the sizes in interleaved rounds and renders them with the fit."""
     points = sizes(source, doublings, work)
-    start = Point(1, 0, tiny(work / "tiny.json"))
+    start = Point(1, 0, measure.tiny_trace(work / "tiny.json"))
     measure.run(analyze_argv(start.trace))
     for num in range(rounds):
         for point in [start, *points]:
             point.commands.append(measure.run(analyze_argv(point.trace)))
             if point is not start:
-                inside = measure.python(_OPEN, str(point.trace)).report()["total_s"]
+                inside = measure.python(_OPEN, str(point.trace), str(start.trace)).report()[
+                    "total_s"
+                ]
                 point.inside_s.append(inside)
             print(
                 f"round {num}: {point.num_events} events: {point.commands[-1].wall_s:.2f} s",

@@ -177,10 +177,20 @@ def _add(
         num_bytes=_ints([a.bytes for a in args], counts),
     )
     for row, a in enumerate(args):
-        if a.collective_name is not None or a.pg_name is not None:
+        if _names_a_collective(a):
             builder.add_detail(row, _collective(a))
         elif len(a.input_dims) > 2 and _wants_dims(timed[row].name):
             builder.add_detail(row, _dims(a))
+
+
+def _names_a_collective(a: Args) -> bool:
+    """Whether the arguments of a row describe a collective."""
+    return (
+        a.collective_name is not None
+        or a.pg_name is not None
+        or a.comms_id is not None
+        or a.seq is not None
+    )
 
 
 def _wants_dims(name: Any) -> bool:

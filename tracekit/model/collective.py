@@ -30,6 +30,8 @@ class Collective:
         How the members were found to belong together.
     complete : bool
         Whether every member of the group is here.
+    before_last : dict of int to int
+        ns each member arrived before the last one; empty for a single one.
     wait : dict of int to int
         ns each member spent before the last one arrived; empty for a single one.
     transfer : int or None
@@ -42,6 +44,7 @@ class Collective:
     match: Match
     complete: bool = False
     start: int = 0
+    before_last: dict[int, int] = field(default_factory=dict)
     wait: dict[int, int] = field(default_factory=dict)
     transfer: int | None = None
     start_skew: int | None = None
@@ -247,7 +250,8 @@ def _time(c: Collective, matching: Matching) -> None:
     end = {r: o.end - matching.offset_ns(r) for r, o in c.members.items()}
     last = max(sorted(start), key=lambda r: start[r])
     c.last_rank = last
-    c.wait = {r: min(c.members[r].duration, start[last] - start[r]) for r in sorted(start)}
+    c.before_last = {r: start[last] - start[r] for r in sorted(start)}
+    c.wait = {r: min(c.members[r].duration, ns) for r, ns in c.before_last.items()}
     c.transfer = c.members[last].duration
     c.start_skew = start[last] - c.start
     c.end_spread = max(end.values()) - min(end.values())

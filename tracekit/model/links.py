@@ -94,6 +94,8 @@ def innermost(start: Ints, end: Ints, at: Ints) -> Ints:
     >>> innermost(np.array([0, 2]), np.array([9, 4]), np.array([1, 3, 5, 9]))
     array([ 0,  1,  0, -1])
     """
+    if not len(start):
+        return np.full(len(at), -1, dtype=np.int64)
     hit = np.searchsorted(start, at, side="right") - 1
     outer = parents(start, end)
     while True:

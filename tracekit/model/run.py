@@ -20,10 +20,10 @@ from tracekit.io.sources import Limits, Source, find
 from tracekit.io.store import Store
 from tracekit.io.table import EventTable
 from tracekit.model import names as naming
-from tracekit.model.collective import Matching, match
+from tracekit.model.collective import Collective, Matching, match
 from tracekit.model.operations import Operation, int_list, operations_of
 from tracekit.model.trace import COPY, KERNEL, Trace
-from tracekit.model.work import work_of
+from tracekit.model.work import Work, work_of
 
 _RANK_WORD = re.compile(r"(?:rank|worker|gpu|trainer|proc(?:ess)?|node_rank)[-_.\[ ]?0*(\d{1,7})", re.I)
 _SHORT_RANK = re.compile(r"(?:^|[-_.])r0*(\d{1,7})(?=$|[-_.])", re.I)
@@ -76,6 +76,7 @@ class TraceSet:
     notes: list[Note]
     names: naming.Names
     _loaders: dict[int, Callable[[], Trace]]
+    _last: tuple[Trace, Work] | None = field(default=None, repr=False)
 
     def trace(self, rank: int) -> Trace:
         """The trace of one rank; opened anew (a memory map) on each call.
@@ -98,18 +99,38 @@ class TraceSet:
     @cached_property
     def world_size(self) -> int | None:
         """Number of ranks in the job, as the files say; None when none does."""
-        sizes = [t.world_size for t in self.traces()]
+        sizes = [self.work(rank)[0].world_size for rank in self.ranks]
         return max((s for s in sizes if s is not None), default=None)
+
+    def work(self, rank: int) -> tuple[Trace, Work]:
+        """A rank's trace and its work; the last one asked for is kept."""
+        if self._last is None or self._last[0].rank != rank:
+            self._last = None
+            trace = self.trace(rank)
+            self._last = trace, work_of(trace)
+        return self._last
 
     @cached_property
     def operations(self) -> dict[int, list[Operation]]:
         """The communication of each rank."""
-        return {t.rank: operations_of(t, work_of(t)) for t in self.traces()}
+        return {rank: operations_of(*self.work(rank)) for rank in self.ranks}
 
     @cached_property
     def matching(self) -> Matching:
         """Collectives matched across ranks, and the clocks they gave."""
         return match(self.operations, self.names, self.world_size)
+
+    def collectives_of(self, rank: int) -> list[Collective]:
+        """The collectives a rank took part in, by start."""
+        return self._by_rank.get(rank, [])
+
+    @cached_property
+    def _by_rank(self) -> dict[int, list[Collective]]:
+        found: dict[int, list[Collective]] = {}
+        for c in self.matching.collectives:
+            for rank in c.members:
+                found.setdefault(rank, []).append(c)
+        return found
 
 
 @dataclass(slots=True, eq=False)

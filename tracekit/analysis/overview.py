@@ -1,0 +1,93 @@
+"""The whole analysis of a run in one pass over its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracekit.analysis.communication import collective_row
+from tracekit.analysis.profiles import kernel_rows
+from tracekit.analysis.ranks import RankFigures, rank_figures
+from tracekit.analysis.remarks import rank_remarks, run_remarks
+from tracekit.analysis.rows import Row, total_row
+from tracekit.analysis.selection import ALL, Part, Selection, origin_ns, part_of
+from tracekit.analysis.stragglers import straggler_rows
+from tracekit.core.errors import Note
+from tracekit.model.collective import Collective
+from tracekit.model.run import TraceSet
+
+#: names listed per rank
+TOP_NAMES = 20
+
+
+@dataclass(slots=True)
+class Overview:
+    """Everything the report shows, as rows."""
+
+    ranks: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    missing_steps: list[int] = field(default_factory=list)
+    no_step: list[Row] = field(default_factory=list)
+    phases: list[Row] = field(default_factory=list)
+    groups: list[Row] = field(default_factory=list)
+    collectives: list[Row] = field(default_factory=list)
+    unmatched: dict[str, int] = field(default_factory=dict)
+    stragglers: list[Row] = field(default_factory=list)
+    kernels: list[Row] = field(default_factory=list)
+    totals: Row = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
+    """Analyze a run: figures of every rank, step, phase and group, and all collectives.
+
+    Only one rank's events are held at a time.
+    """
+    found = Overview(notes=list(run.notes))
+    origin = origin_ns(run)
+    held: dict[Collective, bool] = {}
+    labels: dict[int, list[int]] = {}
+    for rank in run.ranks:
+        part = part_of(run, rank, chosen, origin)
+        figures = rank_figures(run, part)
+        _add(found, figures)
+        found.kernels += kernel_rows(part.trace, part.work)[:TOP_NAMES]
+        labels[rank] = [int(label) for label in part.steps.label]
+        found.notes += rank_remarks(part, figures)
+        _mark_held(run, rank, part, held)
+    chosen_ones = [c for c in run.matching.collectives if c in held]
+    found.collectives = [collective_row(c, origin, held[c]) for c in chosen_ones]
+    found.unmatched = {str(r): n for r, n in run.matching.unmatched.items()}
+    found.stragglers = straggler_rows((c for c in chosen_ones if not held[c]), run.ranks)
+    found.missing_steps = _missing(labels)
+    found.totals = total_row(found.ranks)
+    found.notes += run_remarks(run, labels, found.ranks, found.collectives)
+    return found
+
+
+def _add(found: Overview, figures: RankFigures) -> None:
+    found.ranks.append(figures.rank)
+    found.steps += figures.steps
+    found.no_step += figures.no_step
+    found.phases += figures.phases
+    found.groups += figures.groups
+
+
+def _mark_held(run: TraceSet, rank: int, part: Part, held: dict[Collective, bool]) -> None:
+    """Note which collectives have a member in the selected part, and which the range cuts."""
+    inside = set(part.entry.tolist())
+    low, high = (int(b[0]) for b in part.borders) if part.borders else (0, 0)
+    base = part.trace.table.base_ns
+    for c in run.collectives_of(rank):
+        member = c.members[rank]
+        if inside.isdisjoint(member.entries):
+            continue
+        cut = bool(part.borders) and (member.start - base < low or member.end - base > high)
+        held[c] = held.get(c, False) or cut
+
+
+def _missing(labels: dict[int, list[int]]) -> list[int]:
+    """Step numbers between the first and last of all ranks that some rank with steps lacks."""
+    every = sorted({n for own in labels.values() for n in own if n >= 0})
+    if not every:
+        return []
+    return sorted(set(range(every[0], every[-1] + 1)) - set(every))

@@ -1,0 +1,155 @@
+"""Which part of a run an analysis refers to: chosen steps, or a chosen time range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.analysis.breakdown import Split
+from tracekit.core.errors import UsageError
+from tracekit.model.collective import Collective
+from tracekit.model.links import Ints
+from tracekit.model.run import TraceSet
+from tracekit.model.steps import Spans, membership, steps_of
+from tracekit.model.trace import Trace
+from tracekit.model.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chosen part of a run; by default all of it.
+
+    Attributes
+    ----------
+    steps : (first, last) or None
+        Step numbers, both included, by membership.
+    range_ns : (start, end) or None
+        From the earliest start of all ranks, on the corrected clock; work is cut at the borders.
+    """
+
+    steps: tuple[int, int] | None = None
+    range_ns: tuple[int, int] | None = None
+
+
+ALL = Selection()
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """The selected work of one rank, ready to be divided.
+
+    Attributes
+    ----------
+    trace : Trace
+    work : Work
+        Selected and cut.
+    split : Split
+        Of ``work``.
+    entry : ndarray of int64, shape (num_work,)
+        Index of each piece in the rank's whole work.
+    steps : Spans
+        All step annotations of the rank.
+    step : ndarray of int64, shape (num_work,)
+        Index into ``steps``, -1 for none.
+    borders : (start, end) arrays of one entry, or None
+        The chosen range on this rank's own clock, ns from the trace's base.
+    """
+
+    trace: Trace
+    work: Work
+    split: Split
+    entry: Ints
+    steps: Spans
+    step: Ints
+    borders: tuple[Ints, Ints] | None
+
+
+def origin_ns(run: TraceSet) -> int:
+    """Earliest start of work of all ranks, absolute on the corrected clock; 0 without work."""
+    starts = []
+    for rank in run.ranks:
+        trace, work = run.work(rank)
+        if len(work):
+            starts.append(int(work.start[0]) + trace.table.base_ns - run.matching.offset_ns(rank))
+    return min(starts, default=0)
+
+
+def part_of(run: TraceSet, rank: int, chosen: Selection, origin: int) -> Part:
+    """Select and cut the work of one rank."""
+    trace, work = run.work(rank)
+    split = split_of(run, trace, work)
+    steps = steps_of(trace)
+    step = membership(work, steps)
+    keep = np.ones(len(work), dtype=bool)
+    borders = None
+    if chosen.steps is not None:
+        labels = np.array(steps.label or [-1], dtype=np.int64)
+        number = np.where(step >= 0, labels[step], -1)
+        keep &= (step >= 0) & (number >= chosen.steps[0]) & (number <= chosen.steps[1])
+    if chosen.range_ns is not None:
+        shift = origin + run.matching.offset_ns(rank) - trace.table.base_ns
+        low, high = (shift + ns for ns in chosen.range_ns)
+        borders = np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
+        keep &= (work.end > low) & (work.start < high)
+    entry = np.flatnonzero(keep)
+    cut = work.select(keep)
+    if borders:
+        cut.start, cut.end = np.maximum(cut.start, borders[0]), np.minimum(cut.end, borders[1])
+    narrowed = Split(split.wait_end[keep], split.moves[keep], split.edge[keep])
+    if borders:
+        narrowed.edge = narrowed.edge | (cut.end != work.end[keep]) | (cut.start != work.start[keep])
+    return Part(trace, cut, narrowed, entry, steps, step[keep], borders)
+
+
+def split_of(run: TraceSet, trace: Trace, work: Work) -> Split:
+    """How each piece of a rank's communication divides into waiting and transfer."""
+    wait_end = work.start.copy()
+    moves = np.zeros(len(work), dtype=bool)
+    edge = np.zeros(len(work), dtype=bool)
+    base = trace.table.base_ns
+    for c in run.collectives_of(trace.rank):
+        member = c.members[trace.rank]
+        at = member.entries
+        edge[at] = c.edge
+        if c.transfer is None:
+            continue
+        wait_end[at] = member.start - base + c.wait[trace.rank]
+        moves[at] = c.complete
+    return Split(wait_end, moves, edge)
+
+
+def in_selection(run: TraceSet, c: Collective, chosen: Selection, parts: dict[int, Part]) -> bool:
+    """Whether some member of a collective is in the selected part."""
+    for rank, member in c.members.items():
+        if rank in parts and _holds(parts[rank].entry, member.entries):
+            return True
+    return False
+
+
+def _holds(entries: NDArray[np.int64], wanted: list[int]) -> bool:
+    at = np.searchsorted(entries, wanted)
+    inside = at < len(entries)
+    return bool((entries[at[inside]] == np.array(wanted)[inside]).any())
+
+
+def selection(
+    steps: tuple[int, int] | None, time_range_us: tuple[float, float] | None
+) -> Selection:
+    """A selection from what the user gave.
+
+    Raises
+    ------
+    UsageError
+        When a range is empty or turned around.
+    """
+    if steps is not None and steps[1] < steps[0]:
+        raise UsageError(f"steps {steps[0]}:{steps[1]} end before they start", hint="give FIRST:LAST")
+    if time_range_us is None:
+        return Selection(steps)
+    low, high = (round(t * 1000) for t in time_range_us)
+    if high <= low:
+        text = f"the range {time_range_us[0]:g}:{time_range_us[1]:g} is empty"
+        raise UsageError(text, hint="give START:END in us, END after START")
+    return Selection(steps, (low, high))
