@@ -7,18 +7,25 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tracekit.core.errors import Note
 from tracekit.io.sources import Limits, Source
 from tracekit.io.table import COLUMNS, EventTable
 
-#: raise it whenever what readers produce changes; entries of other versions are not read
+#: the layout of an entry
 FORMAT = 1
+#: the modules that decide what a table holds; an entry made by other code is not read
+_READERS = (
+    "columns.py", "flight_entry.py", "flight_recorder.py", "jsontext.py", "kineto.py",
+    "plain_pickle.py", "repair.py", "table.py",
+)  # fmt: skip
 SUFFIX = ".tracekit.arrow"
 MAX_BYTES = 20 << 30
 #: files up to this size are identified by all their bytes, larger ones by samples and their mtime
@@ -37,6 +44,15 @@ def folder() -> Path:
     return Path(platformdirs.user_cache_dir("tracekit"))
 
 
+@lru_cache(maxsize=1)
+def _readers() -> bytes:
+    """A digest of the readers' code, so that a changed reader never meets an old entry."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in _READERS:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.digest()
+
+
 def key_of(source: Source, limits: Limits) -> str:
     """Name of a source's entry, from its content and the format version.
 
@@ -47,6 +63,7 @@ def key_of(source: Source, limits: Limits) -> str:
     """
     size = source.path.stat().st_size
     digest = hashlib.blake2b(digest_size=20)
+    digest.update(_readers())
     digest.update(f"{FORMAT}\0{source.member}\0{source.name}\0{size}\0".encode())
     digest.update(f"{limits.unpacked_bytes}\0{limits.ratio}".encode())
     with open(source.path, "rb") as f:
@@ -190,9 +207,17 @@ def _save(file: Path, table: EventTable, source: str) -> None:
     )
     metadata = {_SIDE: msgspec.json.encode(side), b"source": source.encode("utf-8", "replace")}
     schema = pa.schema([(k, pa.from_numpy_dtype(t)) for k, t in COLUMNS.items()], metadata)
-    batch = pa.record_batch([pa.array(table.columns[k]) for k in COLUMNS], schema=schema)
+    batch = pa.record_batch([_array(table.columns[k]) for k in COLUMNS], schema=schema)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(batch)
+
+
+def _array(column: NDArray[Any]) -> Any:
+    """A column as Arrow over the same bytes (``pa.array`` would import pandas)."""
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(column.dtype)
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
 def _load(file: Path) -> EventTable:
@@ -202,9 +227,7 @@ def _load(file: Path) -> EventTable:
         reader = pa.ipc.open_file(mapped)
         batch = reader.get_batch(0)
     side = msgspec.json.decode(reader.schema.metadata[_SIDE], type=_Side)
-    columns = {k: batch.column(k).to_numpy(zero_copy_only=True) for k in COLUMNS}
-    if any(c.dtype != np.dtype(COLUMNS[k]) for k, c in columns.items()):
-        raise ValueError("columns of another format")
+    columns = {k: _column(batch.column(k), t) for k, t in COLUMNS.items()}
     return EventTable(
         columns,
         side.names,
@@ -217,6 +240,21 @@ def _load(file: Path) -> EventTable:
         side.counts,
         [_note(n) for n in side.notes],
     )
+
+
+def _column(array: Any, kind: Any) -> NDArray[Any]:
+    """A column as numpy over the mapped bytes (``to_numpy`` would import pandas)."""
+    if array.type != _arrow_type(kind) or array.null_count:
+        raise ValueError("a column of another type")
+    data = array.buffers()[1]
+    whole = np.frombuffer(data, dtype=kind) if data else np.empty(0, dtype=kind)
+    return whole[array.offset : array.offset + len(array)]
+
+
+def _arrow_type(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.from_numpy_dtype(kind)
 
 
 def _note(n: dict[str, str]) -> Note:

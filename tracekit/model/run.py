@@ -426,9 +426,12 @@ def _devices(trace: Trace) -> list[tuple[str, int]]:
     rows = trace.sound & (trace.kind == KERNEL)
     if not rows.any():
         rows = trace.sound & (trace.kind == COPY)
-    pairs = np.unique(np.stack([_pid_codes(table)[rows], table["device"][rows]]), axis=1).T
     pids = sorted({p for p, _ in table.lanes})
-    found = [(pids[p], int(d)) for p, d in pairs.tolist()]
+    device = table["device"][rows].astype(np.int64)
+    low = int(device.min(initial=0))
+    width = int(device.max(initial=0)) - low + 1
+    codes = np.unique(_pid_codes(table)[rows] * width + device - low)
+    found = [(pids[c // width], c % width + low) for c in codes.tolist()]
     return sorted(found, key=lambda f: (f[1], len(f[0]), f[0]))
 
 
