@@ -156,13 +156,9 @@ def _numbers(text: str, event: dict[str, Any]) -> Iterator[tuple[int, int, str, 
             if found_time or float(match["whole"] + match["rest"]) != float(event["ts"]):
                 continue
             found_time = True
-            kind = "time"
-        elif key == "id":
-            if event.get("ph") not in _FLOW_PHASES or event.get("id") != value:
-                continue
-            kind = "link"
-        else:
-            kind = _FAMILIES[key]
+        if key == "id" and (event.get("ph") not in _FLOW_PHASES or event.get("id") != value):
+            continue
+        kind = _FAMILIES.get(key, "time")
         if value == 0 and kind in _ZERO_IS_NONE:
             continue
         yield match.start("whole"), match.end("whole"), kind, value

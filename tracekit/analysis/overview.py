@@ -9,7 +9,7 @@ from tracekit.analysis.profiles import kernel_rows
 from tracekit.analysis.ranks import RankFigures, rank_figures
 from tracekit.analysis.remarks import rank_remarks, run_remarks
 from tracekit.analysis.rows import Row, total_row
-from tracekit.analysis.selection import ALL, Part, Selection, origin_ns, part_of
+from tracekit.analysis.selection import ALL, Part, Selection, part_of
 from tracekit.analysis.stragglers import straggler_rows
 from tracekit.core.errors import Note
 from tracekit.model.collective import Collective
@@ -43,11 +43,10 @@ def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
     Only one rank's events are held at a time.
     """
     found = Overview(notes=list(run.notes))
-    origin = origin_ns(run)
     held: dict[Collective, bool] = {}
     labels: dict[int, list[int]] = {}
     for rank in run.ranks:
-        part = part_of(run, rank, chosen, origin)
+        part = part_of(run, rank, chosen)
         figures = rank_figures(run, part)
         _add(found, figures)
         found.kernels += kernel_rows(part.trace, part.work)[:TOP_NAMES]
@@ -55,7 +54,7 @@ def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
         found.notes += rank_remarks(part, figures)
         _mark_held(run, rank, part, held)
     chosen_ones = [c for c in run.matching.collectives if c in held]
-    found.collectives = [collective_row(c, origin, held[c]) for c in chosen_ones]
+    found.collectives = [collective_row(c, run.origin_ns, held[c]) for c in chosen_ones]
     found.unmatched = {str(r): n for r, n in run.matching.unmatched.items()}
     found.stragglers = straggler_rows((c for c in chosen_ones if not held[c]), run.ranks)
     found.missing_steps = _missing(labels)

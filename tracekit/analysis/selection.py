@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from tracekit.analysis.breakdown import Split
 from tracekit.core.errors import UsageError
-from tracekit.model.collective import Collective
 from tracekit.model.links import Ints
 from tracekit.model.run import TraceSet
 from tracekit.model.steps import Spans, membership, steps_of
@@ -66,17 +65,7 @@ class Part:
     borders: tuple[Ints, Ints] | None
 
 
-def origin_ns(run: TraceSet) -> int:
-    """Earliest start of work of all ranks, absolute on the corrected clock; 0 without work."""
-    starts = []
-    for rank in run.ranks:
-        trace, work = run.work(rank)
-        if len(work):
-            starts.append(int(work.start[0]) + trace.table.base_ns - run.matching.offset_ns(rank))
-    return min(starts, default=0)
-
-
-def part_of(run: TraceSet, rank: int, chosen: Selection, origin: int) -> Part:
+def part_of(run: TraceSet, rank: int, chosen: Selection = ALL) -> Part:
     """Select and cut the work of one rank."""
     trace, work = run.work(rank)
     split = split_of(run, trace, work)
@@ -89,7 +78,7 @@ def part_of(run: TraceSet, rank: int, chosen: Selection, origin: int) -> Part:
         number = np.where(step >= 0, labels[step], -1)
         keep &= (step >= 0) & (number >= chosen.steps[0]) & (number <= chosen.steps[1])
     if chosen.range_ns is not None:
-        shift = origin + run.matching.offset_ns(rank) - trace.table.base_ns
+        shift = run.origin_ns + run.matching.offset_ns(rank) - trace.table.base_ns
         low, high = (shift + ns for ns in chosen.range_ns)
         borders = np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
         keep &= (work.end > low) & (work.start < high)
@@ -118,20 +107,6 @@ def split_of(run: TraceSet, trace: Trace, work: Work) -> Split:
         wait_end[at] = member.start - base + c.wait[trace.rank]
         moves[at] = c.complete
     return Split(wait_end, moves, edge)
-
-
-def in_selection(run: TraceSet, c: Collective, chosen: Selection, parts: dict[int, Part]) -> bool:
-    """Whether some member of a collective is in the selected part."""
-    for rank, member in c.members.items():
-        if rank in parts and _holds(parts[rank].entry, member.entries):
-            return True
-    return False
-
-
-def _holds(entries: NDArray[np.int64], wanted: list[int]) -> bool:
-    at = np.searchsorted(entries, wanted)
-    inside = at < len(entries)
-    return bool((entries[at[inside]] == np.array(wanted)[inside]).any())
 
 
 def selection(

@@ -197,7 +197,19 @@ def crossed(totals: Mapping[str, Any], thresholds: Sequence[Threshold]) -> list[
             raise UsageError(
                 f"--fail-on {limit.name}: this fraction is not known from these traces"
             )
+        share = 100 * part_us / window_us
         if 100 * part_us > limit.percent * window_us:
-            share = 100 * part_us / window_us
             lines.append(f"{limit.name} is {share:.4g} % of the window, above {limit.percent:g} %")
+        elif 100 * (part_us + _undecided_us(totals, limit)) > limit.percent * window_us:
+            raise UsageError(
+                f"--fail-on {limit.name}: {share:.4g} % of the window is known, but how much "
+                "of the exposed communication is waiting is not known well enough to pass"
+            )
     return lines
+
+
+def _undecided_us(totals: Mapping[str, Any], limit: Threshold) -> float:
+    """What may belong to the fraction besides what is known to."""
+    if limit.name not in ("exposed_wait", "exposed_transfer"):
+        return 0.0
+    return float(totals.get("exposed_unknown_us") or 0.0)

@@ -40,29 +40,26 @@ class Bar:
 
     def __call__(self, what: str, fraction: float) -> None:
         """Show that ``fraction`` (0 to 1) of the work is done and ``what`` is at hand."""
-        if self._drawn is None:
-            if self._clock() - self._begin < PATIENCE_S:
-                return
+        text, done = one_line(what, limit=NAME_WIDTH), round(100 * min(1.0, max(0.0, fraction)))
+        if self._drawn is not None:
+            self._drawn.update(self._drawn.task_ids[0], completed=done, description=text)
+        elif self._clock() - self._begin >= PATIENCE_S:
             self._drawn = _drawing(self._stream)
-            self._drawn.add_task("", total=1.0)
-        task = self._drawn.task_ids[0]
-        text = one_line(what, limit=NAME_WIDTH)
-        self._drawn.update(task, completed=min(1.0, max(0.0, fraction)), description=text)
+            self._drawn.add_task(text, total=100, completed=done)
+            self._drawn.start()
 
 
 def _drawing(stream: TextIO) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    progress = Progress(
+    return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         console=Console(file=stream, markup=False, highlight=False, emoji=False),
         transient=True,
     )
-    progress.start()
-    return progress
 
 
 @contextmanager

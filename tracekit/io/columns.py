@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ class ColumnBuilder:
         self.unpaired = 0
         self._parts: dict[str, list[NDArray[Any]]] = {key: [] for key in COLUMNS}
         self._names, self._cats, self._lanes = Codes(), Codes(), Codes()
+        self._origins = Codes()
+        self._cat_of: list[int] = []
+        self._lane_of: list[int] = []
+        self._wanted: list[bool] = []
         self._details: list[dict[str, Any]] = []
         self._lane_names: dict[tuple[Any, Any], str] = {}
         self._open: dict[tuple[Any, Any], list[tuple[Any, Any, int]]] = {}
@@ -49,27 +54,46 @@ class ColumnBuilder:
         start_ns: NDArray[np.int64],
         dur_ns: NDArray[np.int64],
         names: list[Any],
-        cats: list[Any],
-        lanes: list[tuple[Any, Any]],
-        device: NDArray[np.int64],
-        stream: NDArray[np.int64],
-        correlation: NDArray[np.int64],
+        origins: list[tuple[Any, Any, Any]],
         external_id: NDArray[np.int64],
-        num_bytes: NDArray[np.int64],
     ) -> None:
-        """Append rows; all arguments have one entry per row."""
+        """Append rows; all arguments have one entry per row.
+
+        ``origins`` are (cat, pid, tid), coded together because rows of one lane mostly share
+        their category. The columns not given are -1 until `fill` sets them.
+        """
         parts = self._parts
         parts["start_ns"].append(start_ns)
         parts["dur_ns"].append(dur_ns)
         parts["name"].append(self._code(self._names, names))
-        parts["cat"].append(self._code(self._cats, cats))
-        parts["lane"].append(self._code(self._lanes, lanes))
-        parts["device"].append(device)
-        parts["stream"].append(stream)
-        parts["correlation"].append(correlation)
+        origin = self._code(self._origins, origins)
+        cats, lanes = self._split_origins()
+        parts["cat"].append(cats[origin])
+        parts["lane"].append(lanes[origin])
         parts["external_id"].append(external_id)
-        parts["bytes"].append(num_bytes)
-        parts["detail"].append(np.full(len(names), -1, dtype=np.int32))
+        for key in ("device", "stream", "correlation", "bytes", "detail"):
+            parts[key].append(np.full(len(names), -1, dtype=COLUMNS[key]))
+
+    def _split_origins(self) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
+        """Cat and lane code of each origin code."""
+        for cat, pid, tid in list(self._origins)[len(self._cat_of) :]:
+            self._cat_of.append(self._cats[cat])
+            self._lane_of.append(self._lanes[pid, tid])
+        return np.array(self._cat_of, dtype=np.int16), np.array(self._lane_of, dtype=np.int32)
+
+    def fill(self, rows: list[int], **columns: NDArray[np.int64]) -> None:
+        """Set columns of some of the rows added last."""
+        for key, values in columns.items():
+            if COLUMNS[key] is np.int32:
+                values = np.clip(values, -1, 2**31 - 1)
+            self._parts[key][-1][rows] = values
+
+    def rows_named(self, wanted: Callable[[str], bool]) -> list[int]:
+        """Rows added last whose name is wanted; asked once per distinct name."""
+        for name in list(self._names)[len(self._wanted) :]:
+            self._wanted.append(isinstance(name, str) and wanted(name))
+        hits = np.array(self._wanted, dtype=bool)[self._parts["name"][-1]]
+        return [int(row) for row in np.flatnonzero(hits)]
 
     def add_detail(self, row: int, detail: dict[str, Any]) -> None:
         """Attach arguments to row ``row`` of the rows added last."""
@@ -111,18 +135,12 @@ class ColumnBuilder:
         pairs, self._pairs = self._pairs, []
         if not pairs:
             return
-        none = np.full(len(pairs), -1, dtype=np.int64)
         self.add(
             start_ns=np.array([p[0] for p in pairs], dtype=np.int64),
             dur_ns=np.array([p[1] for p in pairs], dtype=np.int64),
             names=[p[2] for p in pairs],
-            cats=[p[3] for p in pairs],
-            lanes=[p[4] for p in pairs],
-            device=none,
-            stream=none,
-            correlation=none,
-            external_id=none,
-            num_bytes=none,
+            origins=[(p[3], *p[4]) for p in pairs],
+            external_id=np.full(len(pairs), -1, dtype=np.int64),
         )
 
     def table(self, meta: dict[str, Any]) -> EventTable:
@@ -132,8 +150,6 @@ class ColumnBuilder:
         for key, kind in COLUMNS.items():
             parts = self._parts.pop(key)
             whole = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-            if kind is np.int32 and key == "device":
-                whole = np.clip(whole, -1, 2**31 - 1)
             columns[key] = whole.astype(kind, copy=False)
         lanes = [(_text(pid), _text(tid)) for pid, tid in self._lanes]
         lane_names = {

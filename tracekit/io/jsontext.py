@@ -13,7 +13,8 @@ from tracekit.core.errors import Note, ReadError
 from tracekit.io.repair import mend
 
 T = TypeVar("T")
-PIECE_BYTES = 6 << 20
+#: small enough that the structs of one piece stay in the cache while columns are made of them
+PIECE_BYTES = 2 << 20
 #: a single event, or the header before the array, larger than this is refused
 MAX_UNIT_BYTES = 64 << 20
 #: how many false boundaries (objects inside arguments) are tried before a piece counts as damaged
@@ -199,7 +200,7 @@ class TraceText(Generic[T]):
         cuts = _cuts(self._buffer)
         for end, following in cuts:
             try:
-                events = self._decode(b"[" + self._buffer[:end] + b"]")
+                events = self._decode(b"".join((b"[", memoryview(self._buffer)[:end], b"]")))
             except msgspec.ValidationError:
                 events = self._decode_loosely(self._buffer[:end])
             except msgspec.DecodeError as e:

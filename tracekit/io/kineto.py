@@ -95,7 +95,10 @@ _DECODER = msgspec.json.Decoder(list[Event])
 _EXACT = msgspec.json.Decoder(list[ExactEvent])
 #: µs below which a double with three decimals rounds to the right nanosecond (2**53 / 1000)
 EXACT_BELOW_US = 2.0**53 / 1024
-_FLOWS = frozenset(("s", "f", "t"))
+#: phases that carry no time of their own: flows, instants, counters, and what `timed` takes
+_NOT_READ = frozenset(("X", "s", "f", "t", "i", "I", "C", "n", "b", "e"))
+#: categories whose rows have neither device, stream, correlation nor bytes
+_HOST_ONLY = frozenset(("cpu_op", "python_function", "user_annotation", "Operator"))
 
 
 def read(
@@ -152,50 +155,64 @@ def _add(
     builder.num_read += len(events)
     timed = [e for e in events if e.ph == "X"]
     if len(timed) != len(events):
-        for e in events:
-            if e.ph in _FLOWS or e.ph == "X":
-                continue
+        for e in [e for e in events if e.ph not in _NOT_READ]:
             _other(builder, e, counts)
     if not timed:
         return
     starts, durations = _times(timed, events, raw, counts)
     args = [e.args or _NO_ARGS for e in timed]
-    external = _ints([a.external_id for a in args], counts)
-    if any(a.old_external_id != -1 for a in args):
-        old = _ints([a.old_external_id for a in args], counts)
-        external = np.where(external < 0, old, external)
     builder.add(
         start_ns=starts,
         dur_ns=durations,
         names=[e.name for e in timed],
-        cats=[e.cat for e in timed],
-        lanes=[(e.pid, e.tid) for e in timed],
-        device=_ints([a.device for a in args], counts),
-        stream=_ints([a.stream for a in args], counts),
-        correlation=_ints([a.correlation for a in args], counts),
-        external_id=external,
-        num_bytes=_ints([a.bytes for a in args], counts),
+        origins=[(e.cat, e.pid, e.tid) for e in timed],
+        external_id=_external_ids(args),
     )
-    for row, a in enumerate(args):
-        if _names_a_collective(a):
+    # three quarters of a trace are operators and frames, which have none of these
+    rows = [i for i, e in enumerate(timed) if e.cat not in _HOST_ONLY]
+    some = [args[i] for i in rows]
+    builder.fill(
+        rows,
+        device=_ints([a.device for a in some]),
+        stream=_ints([a.stream for a in some]),
+        correlation=_ints([a.correlation for a in some]),
+        bytes=_ints([a.bytes for a in some]),
+    )
+    _add_details(builder, timed, args, rows)
+
+
+def _external_ids(args: list[Args]) -> NDArray[np.int64]:
+    external = _ints([a.external_id for a in args])
+    if args[-1].old_external_id == -1 and args[0].old_external_id == -1:
+        return external
+    return np.where(external < 0, _ints([a.old_external_id for a in args]), external)
+
+
+def _add_details(
+    builder: ColumnBuilder, timed: list[Event], args: list[Args], device_rows: list[int]
+) -> None:
+    """Keep the arguments of rows that describe a collective."""
+    for row in device_rows:
+        a = args[row]
+        if (
+            a.collective_name is not None
+            or a.pg_name is not None
+            or a.comms_id is not None
+            or a.seq is not None
+        ):
             builder.add_detail(row, _collective(a))
-        elif len(a.input_dims) > 2 and _wants_dims(timed[row].name):
+    for row in builder.rows_named(_describes):
+        a = args[row]
+        if timed[row].name == "record_param_comms":
+            if a.collective_name is not None or a.pg_name is not None:
+                builder.add_detail(row, _collective(a))
+        elif len(a.input_dims) > 2:
             builder.add_detail(row, _dims(a))
 
 
-def _names_a_collective(a: Args) -> bool:
-    """Whether the arguments of a row describe a collective."""
-    return (
-        a.collective_name is not None
-        or a.pg_name is not None
-        or a.comms_id is not None
-        or a.seq is not None
-    )
-
-
-def _wants_dims(name: Any) -> bool:
-    """Whether a row without collective arguments states its message by its tensor."""
-    return isinstance(name, str) and name.startswith(("gloo:", "c10d::", "nccl:"))
+def _describes(name: str) -> bool:
+    """Whether host rows of this name may describe a collective or its message."""
+    return name == "record_param_comms" or name.startswith(("gloo:", "c10d::", "nccl:"))
 
 
 def _collective(a: Args) -> dict[str, Any]:
@@ -250,10 +267,10 @@ def _fast_ns(values: list[Any]) -> NDArray[np.int64] | None:
         us = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    if str in map(type, values[:1]) or not np.isfinite(us).all():
+    if type(values[0]) is str or not np.isfinite(us).all():
         return None
     if np.abs(us).max(initial=0.0) < EXACT_BELOW_US:
-        return None if str in set(map(type, values)) else np.rint(us * 1000.0).astype(np.int64)
+        return np.rint(us * 1000.0).astype(np.int64)
     if set(map(type, values)) == {int}:
         try:
             whole = np.array(values, dtype=np.int64)
@@ -320,18 +337,16 @@ def _exact_ns(value: Any) -> int | None:
 # -- other columns ----------------------------------------------------------------------------
 
 
-def _ints(values: list[Any], counts: Counter[str]) -> NDArray[np.int64]:
+def _ints(values: list[Any]) -> NDArray[np.int64]:
     """An integer column; what is no integer becomes -1."""
     try:
-        column = np.array(values)
-    except (ValueError, OverflowError):
-        column = np.empty(0, dtype=object)
-    if column.dtype.kind == "i" and column.ndim == 1:
-        return column.astype(np.int64, copy=False)
-    return np.fromiter((_as_int(v, counts) for v in values), np.int64, len(values))
+        column = np.array(values, dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        return np.fromiter(map(_as_int, values), np.int64, len(values))
+    return column
 
 
-def _as_int(value: Any, counts: Counter[str]) -> int:
+def _as_int(value: Any) -> int:
     if isinstance(value, bool) or value is None:
         return -1
     if isinstance(value, str):

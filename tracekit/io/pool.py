@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,6 @@ from tracekit.core.errors import LimitError, NotATraceError, ReadError
 from tracekit.io.registry import read_source
 from tracekit.io.sources import Limits, Source
 from tracekit.io.store import Store
-from tracekit.io.table import EventTable
 
 #: below this many packed bytes in all, starting workers costs more than it saves
 WORTH_BYTES = 6 << 20
@@ -77,38 +76,32 @@ def read_all(
     limits: Limits,
     workers: int,
     progress: Callable[[str], None] | None = None,
-) -> Iterator[tuple[Source, EventTable | ReadError]]:
-    """Read files in worker processes, each into the store, and yield them in the given order.
+) -> dict[Source, ReadError]:
+    """Read files in worker processes, each into the store.
 
     A worker that dies is reported for the file it was reading; the others go on.
+
+    Returns
+    -------
+    dict of Source to ReadError
+        The files that cannot be read. A file that is in neither this nor the store afterwards
+        could not be stored: the caller reads it itself.
     """
     crew = _Crew()
+    errors: dict[Source, ReadError] = {}
     try:
         with ThreadPoolExecutor(workers) as threads:
-            futures = []
-            for source, key in jobs:
-                futures.append(threads.submit(_one, crew, source, key, store, limits))
-            for (source, key), future in zip(jobs, futures, strict=True):
+            futures = [threads.submit(_one, crew, s, key, store, limits) for s, key in jobs]
+            for (source, _), future in zip(jobs, futures, strict=True):
                 answer = future.result()
+                if answer.kind in _ERRORS:
+                    error = _ERRORS[answer.kind]
+                    errors[source] = error(answer.what, where=answer.where, hint=answer.hint)
                 if progress:
                     progress(source.label)
-                yield source, _result(source, key, store, answer, limits)
     finally:
         crew.close()
-
-
-def _result(
-    source: Source, key: str, store: Store, answer: Answer, limits: Limits
-) -> EventTable | ReadError:
-    if answer.kind in _ERRORS:
-        return _ERRORS[answer.kind](answer.what, where=answer.where, hint=answer.hint)
-    table = store.get(key) if not answer.kind else None
-    if table is not None:
-        return table
-    try:  # the store could not take it: read it here
-        return read_source(source, limits)
-    except ReadError as e:
-        return e
+    return errors
 
 
 def _one(crew: _Crew, source: Source, key: str, store: Store, limits: Limits) -> Answer:

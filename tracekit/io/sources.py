@@ -17,7 +17,7 @@ from isal import igzip
 
 from tracekit.core.errors import LimitError, NoTraceError, Note, ReadError
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 21
 GZIP, ZIP, SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 #: below this much unpacked data the compression ratio is not judged
 RATIO_FREE_BYTES = 64 << 20

@@ -93,6 +93,10 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or folder()
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry of that key (sound or not)."""
+        return (self.path / (key + SUFFIX)).is_file()
+
     def get(self, key: str) -> EventTable | None:
         """The entry of that key, memory-mapped; None when there is none or it is damaged."""
         file = self.path / (key + SUFFIX)

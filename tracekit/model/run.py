@@ -58,6 +58,15 @@ class OpenOptions:
     progress: Callable[[str, float], None] | None = None
 
 
+@dataclass(slots=True)
+class _Survey:
+    """What the other ranks need to know of one."""
+
+    world_size: int | None
+    first_ns: int | None
+    operations: list[Operation]
+
+
 @dataclass(eq=False)
 class TraceSet:
     """The traces of one job.
@@ -96,10 +105,10 @@ class TraceSet:
         for rank in self.ranks:
             yield self.trace(rank)
 
-    @cached_property
+    @property
     def world_size(self) -> int | None:
         """Number of ranks in the job, as the files say; None when none does."""
-        sizes = [self.work(rank)[0].world_size for rank in self.ranks]
+        sizes = [s.world_size for s in self._survey.values()]
         return max((s for s in sizes if s is not None), default=None)
 
     def work(self, rank: int) -> tuple[Trace, Work]:
@@ -111,9 +120,29 @@ class TraceSet:
         return self._last
 
     @cached_property
+    def _survey(self) -> dict[int, _Survey]:
+        """What the ranks need to know of each other, from one pass over their events."""
+        found = {}
+        for rank in self.ranks:
+            trace, work = self.work(rank)
+            first = int(work.start[0]) + trace.table.base_ns if len(work) else None
+            found[rank] = _Survey(trace.world_size, first, operations_of(trace, work))
+        return found
+
+    @property
     def operations(self) -> dict[int, list[Operation]]:
         """The communication of each rank."""
-        return {rank: operations_of(*self.work(rank)) for rank in self.ranks}
+        return {rank: s.operations for rank, s in self._survey.items()}
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """Earliest start of work of all ranks, absolute on the corrected clock; 0 without work."""
+        starts = [
+            s.first_ns - self.matching.offset_ns(rank)
+            for rank, s in self._survey.items()
+            if s.first_ns is not None
+        ]
+        return min(starts, default=0)
 
     @cached_property
     def matching(self) -> Matching:
@@ -143,6 +172,8 @@ class _File:
     flight_recording: bool
     rank: int | None
     rank_source: str
+    devices: list[tuple[str, int]]
+    device_ranks: list[int]
 
 
 def open_run(paths: list[str], *, options: OpenOptions | None = None) -> TraceSet:
@@ -164,7 +195,7 @@ def open_run(paths: list[str], *, options: OpenOptions | None = None) -> TraceSe
     options = options or OpenOptions()
     names = naming.load(options.names)
     sources, notes = find(paths)
-    files = _read_files(sources, options, notes)
+    files = _read_files(sources, names, options, notes)
     files = _kineto_first(files, notes)
     _name_ranks(files, notes)
     loaders: dict[int, Callable[[], Trace]] = {}
@@ -182,7 +213,9 @@ def open_run(paths: list[str], *, options: OpenOptions | None = None) -> TraceSe
 # -- reading ----------------------------------------------------------------------------------
 
 
-def _read_files(sources: list[Source], options: OpenOptions, notes: list[Note]) -> list[_File]:
+def _read_files(
+    sources: list[Source], names: naming.Names, options: OpenOptions, notes: list[Note]
+) -> list[_File]:
     """Read all sources; those that cannot be read become notes."""
     given = _store_for(sources, options)
     files: list[_File] = []
@@ -192,7 +225,7 @@ def _read_files(sources: list[Source], options: OpenOptions, notes: list[Note]) 
             errors.append(table)
             continue
         notes.extend(table.notes)
-        files.append(_file(source, key, table, given))
+        files.append(_file(source, key, table, given, names))
     if not files:
         raise _nothing_readable(errors)
     several = len(sources) > 1
@@ -229,17 +262,18 @@ def _tables(
     sources: list[Source], store: Store | None, options: OpenOptions, notes: list[Note]
 ) -> Iterator[tuple[Source, str, EventTable | ReadError]]:
     keys = {s: _key(s, options.limits) if store else "" for s in sources}
-    stored = {s: store.get(k) if store and k else None for s, k in keys.items()}
-    missing = [s for s, table in stored.items() if table is None]
-    found: dict[Source, EventTable | ReadError] = {}
-    workers = num_workers([s for s in missing if keys[s]]) if store else 1
-    if store and workers > 1:
-        jobs = [(s, keys[s]) for s in missing if keys[s]]
-        told = _Told(len(jobs), options.progress)
-        found.update(read_all(jobs, store, options.limits, workers, told.one_done))
+    missing = [s for s in sources if not (store and keys[s] and store.has(keys[s]))]
+    errors: dict[Source, ReadError] = {}
+    jobs = [(s, keys[s]) for s in missing if keys[s]]
+    workers = num_workers([s for s, _ in jobs])
     told = _Told(len(missing), options.progress)
+    if store and workers > 1:
+        errors = read_all(jobs, store, options.limits, workers, told.one_done)
+        told = _Told(len(missing), None)
     for source in sources:
-        table = stored.pop(source) or found.pop(source, None)
+        table: EventTable | ReadError | None = errors.get(source)
+        if table is None and store and keys[source]:
+            table = store.get(keys[source])
         if table is None:
             table = _read_here(source, keys[source], store, options, told, notes)
         yield source, keys[source], table
@@ -289,7 +323,9 @@ def _read_here(
     return table
 
 
-def _file(source: Source, key: str, table: EventTable, store: Store | None) -> _File:
+def _file(
+    source: Source, key: str, table: EventTable, store: Store | None, names: naming.Names
+) -> _File:
     info = table.meta.get("distributedInfo")
     own = table.meta.get("tracekit")
     rank, said = None, ""
@@ -302,7 +338,10 @@ def _file(source: Source, key: str, table: EventTable, store: Store | None) -> _
     first = int(start[start > 0].min()) if (start > 0).any() else 0
     kept = _keep(table, key, store)
     recording = table.meta.get("tracekit_source") == "flight_recorder"
-    return _File(source, kept, first + table.base_ns, recording, rank, said)
+    whole = Trace(0, source.label, table, names)
+    devices = _devices(whole)
+    numbers = _device_ranks(whole, len(devices)) if len(devices) > 1 else []
+    return _File(source, kept, first + table.base_ns, recording, rank, said, devices, numbers)
 
 
 def _keep(table: EventTable, key: str, store: Store | None) -> Callable[[], EventTable]:
@@ -398,11 +437,9 @@ def _split_devices(
     """A file with work on several devices holds several ranks, one per device."""
     assert file.rank is not None
     rank, label, load = file.rank, file.source.label, file.load
-    whole = Trace(rank, label, load(), names, None, file.rank_source)
-    devices = _devices(whole)
+    devices, numbers = file.devices, file.device_ranks
     if len(devices) < 2:
         return [(rank, lambda: Trace(rank, label, load(), names, None, file.rank_source))]
-    numbers = _device_ranks(whole, len(devices))
     text = (
         f"work on {len(devices)} devices in one file; shown as ranks "
         f"{', '.join(map(str, numbers))}, one per device"

@@ -11,6 +11,7 @@ from tracekit.report import summary, words
 from tracekit.report.layout import Look, heading, remark, table
 
 Document = Mapping[str, Any]
+Kind = summary.CollectiveKind
 
 MAX_ROWS = 12
 GROUP_KEYS = ("comm_us", "overlap_us", "exposed_comm_us", "exposed_share_us")
@@ -56,28 +57,54 @@ def _more(num: int, noun: str) -> Iterator[RenderableType]:
 
 
 def _collectives(document: Document, look: Look) -> Iterator[RenderableType]:
-    rows = document.get("collectives") or []
-    if not rows:
+    found = summary.collectives(document.get("collectives") or [])
+    if not found:
         return
-    labels = summary.group_labels(document.get("groups") or [])
-    found = summary.collectives(rows, labels)
+    shown, columns = found[:MAX_ROWS], [("operation", _op), ("axis or group", _label)]
+    columns += [("bytes", _bytes), ("count", _count)]
+    matched = any(kind.transfer_us is not None for kind in shown)
+    if not matched or look.is_roomy:
+        columns.append(("duration", _duration))
+    if matched:
+        columns += [("wait", _wait), ("transfer", _transfer)]
+    columns.append(("busbw", _busbw))
     yield from heading("Collectives", "medians, ms and GB/s; wait is the first arriver's")
-    heads = ("operation", "axis or group", "bytes", "count", "wait", "transfer", "busbw")
-    yield table(look, heads, [_kind_row(kind) for kind in found[:MAX_ROWS]], left=2)
+    cells = [[cell(kind) for _, cell in columns] for kind in shown]
+    yield table(look, [head for head, _ in columns], cells, left=2)
     yield from _more(len(found), "kind")
     yield from _left_out(document, found)
 
 
-def _kind_row(kind: summary.CollectiveKind) -> list[str]:
-    return [
-        words.clip(kind.op, 16),
-        words.clip(kind.label, 16) or words.NOT_KNOWN,
-        words.size(kind.num_bytes),
-        f"{kind.count:,}",
-        words.ms(kind.wait_us),
-        words.ms(kind.transfer_us),
-        words.rate(kind.busbw_GBps),
-    ]
+def _op(kind: Kind) -> str:
+    return words.clip(kind.op, 16) or words.NOT_KNOWN
+
+
+def _label(kind: Kind) -> str:
+    return words.clip(kind.label, 16) or words.NOT_KNOWN
+
+
+def _bytes(kind: Kind) -> str:
+    return words.size(kind.num_bytes)
+
+
+def _count(kind: Kind) -> str:
+    return f"{kind.count:,}"
+
+
+def _duration(kind: Kind) -> str:
+    return words.ms(kind.duration_us)
+
+
+def _wait(kind: Kind) -> str:
+    return words.ms(kind.wait_us)
+
+
+def _transfer(kind: Kind) -> str:
+    return words.ms(kind.transfer_us)
+
+
+def _busbw(kind: Kind) -> str:
+    return words.rate(kind.busbw_GBps)
 
 
 def _left_out(
@@ -92,11 +119,10 @@ def _left_out(
     if single:
         count = words.counted(single, "event")
         yield remark(f"{count} without a partner here: wait and transfer {words.NOT_KNOWN}")
-    unmatched = {rank: num for rank, num in (document.get("unmatched") or {}).items() if num}
+    unmatched = {int(rank): num for rank, num in (document.get("unmatched") or {}).items() if num}
     if unmatched:
-        listed = words.ranks(int(rank) for rank in unmatched)
-        num = sum(unmatched.values())
-        yield remark(f"{num:,} of them should have had one among the given ranks ({listed})")
+        count = words.counted(sum(unmatched.values()), "event")
+        yield remark(f"{count} found no partner among the given ranks ({words.ranks(unmatched)})")
 
 
 def _stragglers(document: Document, look: Look) -> Iterator[RenderableType]:
@@ -104,18 +130,18 @@ def _stragglers(document: Document, look: Look) -> Iterator[RenderableType]:
     if not rows:
         return
     rows.sort(key=lambda row: (-(row.get("late_us") or 0.0), row["rank"]))
-    yield from heading("Who arrives last", "in matched collectives")
-    heads = ("rank", "last in", "of", "share", "late by, ms in all")
-    yield table(look, heads, [_straggler_row(row, look) for row in rows[:MAX_ROWS]])
+    yield from heading("Who arrives last", "late: ms after the last but one, summed")
+    heads = ("rank", "last in", "of", "share", "late")
+    yield table(look, heads, [_straggler_row(row) for row in rows[:MAX_ROWS]])
     yield from _more(len(rows), "rank")
 
 
-def _straggler_row(row: Document, look: Look) -> list[str]:
+def _straggler_row(row: Document) -> list[str]:
     last, of = row.get("num_last"), row["num_matched"]
     return [
         str(row["rank"]),
         words.NOT_KNOWN if last is None else f"{last:,}",
         f"{of:,}",
         words.percent(words.fraction(last, of), 0),
-        look.ms(row.get("late_us")),
+        words.ms(row.get("late_us")),
     ]

@@ -15,7 +15,7 @@ from tracekit.report import words
 
 #: the rule under the heads, in characters every encoding has
 ASCII_RULE = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
-#: from this width on, percentages are shown with a decimal in every cell
+#: from this width on tables show more columns and decimals
 ROOMY_WIDTH = 100
 
 
@@ -51,9 +51,9 @@ class Look:
         return words.ms(value_us, self.digits, unknown)
 
     @property
-    def percent_digits(self) -> int:
-        """Decimals of a percentage inside a table cell."""
-        return 1 if self.width >= ROOMY_WIDTH else 0
+    def is_roomy(self) -> bool:
+        """Whether there is room for more columns and decimals than a table needs."""
+        return self.width >= ROOMY_WIDTH
 
 
 def heading(text: str, remark: str = "") -> Iterable[RenderableType]:
@@ -110,11 +110,14 @@ def table(
 
 
 def bar(look: Look, fraction: float | None, style: str, width: int) -> Text:
-    """A bar of ``fraction`` of ``width`` characters; at least one when the fraction is not 0."""
+    """A bar of ``fraction`` of ``width`` characters, to an eighth where it can be drawn."""
     if fraction is None or fraction <= 0:
         return Text()
-    num = max(1, round(min(fraction, 1.0) * width))
-    return Text(("\N{FULL BLOCK}" if look.is_utf else "#") * num, style=style)
+    full, eighths = divmod(round(8 * width * min(fraction, 1.0)), 8)
+    if not look.is_utf:
+        return Text("#" * (full + (eighths >= 4)), style=style)
+    end = chr(ord("\N{FULL BLOCK}") + 8 - eighths) if eighths else ""
+    return Text("\N{FULL BLOCK}" * full + end, style=style)
 
 
 def parts_ms(look: Look, parts_us: Sequence[float | None], whole_us: float | None) -> list[str]:

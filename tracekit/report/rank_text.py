@@ -26,7 +26,7 @@ FIGURES = (
     ("exposed memory", "exposed_memory_us"),
     ("idle", "idle_us"),
 )
-STEP_KEYS = ("window_us", *PARTS, "exposed_wait_us", "lead_us", "period_us")
+MEAN_KEYS = ("window_us", *PARTS, "exposed_wait_us", "exposed_unknown_us", "lead_us")
 
 
 def ranks(document: Document, look: Look) -> Iterator[RenderableType]:
@@ -55,8 +55,8 @@ def _parts_row(name: str, row: Document, look: Look) -> list[str]:
     window_us = row.get("window_us")
     parts_us = [row.get(key) for key in PARTS]
     shown = parts_ms(look, parts_us, window_us)
-    shares = parts_percent(parts_us, window_us, 100.0, look.percent_digits)
-    width = 7 if look.percent_digits else 5
+    digits, width = (1, 7) if look.is_roomy else (0, 5)
+    shares = parts_percent(parts_us, window_us, 100.0, digits)
     pairs = zip(shown, shares, strict=True)
     return [name, look.ms(window_us), *(f"{a}{b:>{width}}" if b else a for a, b in pairs)]
 
@@ -76,13 +76,16 @@ def _split_table(rows: Sequence[Document], totals: Document, look: Look) -> Tabl
 
 
 def _split_row(name: str, row: Document, look: Look) -> list[str]:
-    exposed_us = row.get("exposed_comm_us")
+    parts_us = [row.get(key) for key in PARTS]
+    exposed = parts_ms(look, parts_us, row.get("window_us"))[1]  # as the table above shows it
+    split_us = [row.get(key) for key in SPLIT]
+    exposed_us = None if row.get("exposed_comm_us") is None else 1000 * float(exposed)
     return [
         name,
         look.ms(row.get("comm_us"), words.NOT_RECORDED),
         overlap(row),
-        look.ms(exposed_us, words.NOT_RECORDED),
-        *parts_ms(look, [row.get(key) for key in SPLIT], exposed_us),
+        exposed,
+        *parts_ms(look, split_us, exposed_us),
     ]
 
 
@@ -126,43 +129,64 @@ def _at(number: int | None) -> str:
 
 def steps(document: Document, look: Look) -> Iterator[RenderableType]:
     """Per step: means over the ranks, the time lost before it, and the slowest rank."""
-    found = summary.steps(document.get("steps") or [], STEP_KEYS)
-    if not found:
-        return
-    many = max(step.num_ranks for step in found) > 1
-    what = "ms, mean over the ranks; gap: before the step" if many else "ms; gap: before the step"
+    found = summary.means(document.get("steps") or [], "step", MEAN_KEYS)
+    found.sort(key=lambda mean: mean.of)
     if len(found) > MAX_ROWS:
-        yield from heading(f"{len(found)} steps", f"{what}; --json lists every step")
+        what = f"{_over(found)}; gap: before the step; --json lists every step"
+        yield from heading(f"{len(found)} steps", what)
         figures = (*FIGURES[:4], *FIGURES[6:], ("gap", "lead_us"))
-        yield _spreads(look, [{"step": s.step, **s.mean_us} for s in found], "step", figures)
-    else:
-        yield from heading("Per step", what)
-        yield _step_table(found, look, many)
-    yield from _outside(document, look)
+        yield _spreads(look, [{"step": m.of, **m.mean_us} for m in found], "step", figures)
+    elif found:
+        yield from heading("Per step", f"{_over(found)}; gap: before the step")
+        yield _mean_table("step", found, look)
+    if found:
+        yield from _outside(document, look)
 
 
-def _step_table(found: Sequence[summary.StepMean], look: Look, many: bool) -> Table:
-    heads = ["step", "window", "compute", "exposed", "(waiting)", "memory", "idle", "gap"]
-    cells = [_step_row(step, look) for step in found]
-    if many:
+def phases(document: Document, look: Look) -> Iterator[RenderableType]:
+    """Per phase (forward, backward, optimizer, where marked): means over the ranks."""
+    found = summary.means(document.get("phases") or [], "phase", MEAN_KEYS)
+    if found:
+        yield from heading("Per phase", f"{_over(found)}, all spans of the phase")
+        yield _mean_table("phase", found, look)
+
+
+def _over(found: Sequence[summary.Mean]) -> str:
+    return "ms, mean over the ranks" if _is_mean(found) else "ms"
+
+
+def _is_mean(found: Sequence[summary.Mean]) -> bool:
+    return max(mean.num_ranks for mean in found) > 1
+
+
+def _mean_table(what: str, found: Sequence[summary.Mean], look: Look) -> Table:
+    heads = [what, "window", "compute", "exposed", "(waiting)", "memory", "idle"]
+    cells = [_mean_row(mean, look) for mean in found]
+    if any(mean.mean_us["lead_us"] is not None for mean in found):
+        heads.append("gap")
+        for mean, made in zip(found, cells, strict=True):
+            made.append(look.ms(mean.mean_us["lead_us"], unknown=""))
+    if _is_mean(found):
         heads.append("slowest")
-        for step, made in zip(found, cells, strict=True):
-            made.append(_slowest(step, look))
+        for mean, made in zip(found, cells, strict=True):
+            made.append(_slowest(mean, look))
     return table(look, heads, cells)
 
 
-def _step_row(step: summary.StepMean, look: Look) -> list[str]:
-    us = step.mean_us
+def _mean_row(mean: summary.Mean, look: Look) -> list[str]:
+    us = mean.mean_us
+    if us["window_us"] is None:
+        return [words.clip(mean.of, 16), "no work", "", "", "", "", ""]
     shown = parts_ms(look, [us[key] for key in PARTS], us["window_us"])
-    wait = look.ms(us["exposed_wait_us"], words.NOT_RECORDED)
-    lead = "" if us["lead_us"] is None else look.ms(us["lead_us"])
-    return [str(step.step), look.ms(us["window_us"]), *shown[:2], wait, *shown[2:], lead]
+    waiting_us = (
+        None if not us["exposed_wait_us"] and us["exposed_unknown_us"] else us["exposed_wait_us"]
+    )
+    cells = [*shown[:2], look.ms(waiting_us), *shown[2:]]
+    return [words.clip(mean.of, 16), look.ms(us["window_us"]), *cells]
 
 
-def _slowest(step: summary.StepMean, look: Look) -> str:
-    if step.slowest_rank is None:
-        return words.NOT_KNOWN
-    return f"{step.slowest_rank}: {look.ms(step.slowest_us)}"
+def _slowest(mean: summary.Mean, look: Look) -> str:
+    return "" if mean.slowest_rank is None else f"{mean.slowest_rank}: {look.ms(mean.slowest_us)}"
 
 
 def _outside(document: Document, look: Look) -> Iterator[RenderableType]:

@@ -24,10 +24,10 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class StepMean:
-    """One step's figures: means over the ranks (None where no rank has one), slowest rank."""
+class Mean:
+    """Figures of one step (or phase): means over the ranks that know them, slowest rank."""
 
-    step: int
+    of: Any
     num_ranks: int
     mean_us: dict[str, float | None]
     slowest_rank: int | None
@@ -54,6 +54,7 @@ class CollectiveKind:
     count: int
     num_edge: int
     num_single: int
+    duration_us: float | None
     transfer_us: float | None
     wait_us: float | None
     busbw_GBps: float | None
@@ -105,32 +106,39 @@ def _gather(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Ro
     return found
 
 
-def steps(rows: Iterable[Row], keys: Sequence[str]) -> list[StepMean]:
-    """Means per step over the ranks, in step order.
+def means(rows: Iterable[Row], of: str, keys: Sequence[str]) -> list[Mean]:
+    """Means over the ranks of what has the same ``row[of]``, in the order met.
 
     Parameters
     ----------
     rows : iterable of mapping
-        The document's ``steps``.
+        The document's ``steps`` or ``phases``.
+    of : str
+        What to keep apart: ``step`` or ``phase``.
     keys : sequence of str
         Figures to average, in microseconds.
     """
-    found = _gather(rows, lambda row: row["step"])
-    return [_step(number, found[number], keys) for number in sorted(found)]
+    return [_mean(what, same, keys) for what, same in _gather(rows, lambda r: r[of]).items()]
 
 
-def _step(number: int, rows: list[Row], keys: Sequence[str]) -> StepMean:
+def _mean(what: Any, rows: list[Row], keys: Sequence[str]) -> Mean:
     timed = [(row["window_us"], row["rank"]) for row in rows if row.get("window_us") is not None]
     slow_us, slow_rank = max(timed, key=lambda pair: pair[0]) if timed else (None, None)
-    means = {key: mean(row.get(key) for row in rows) for key in keys}
-    return StepMean(number, len(rows), means, slow_rank, slow_us)
+    return Mean(
+        of=what,
+        num_ranks=len(rows),
+        mean_us={key: mean(row.get(key) for row in rows) for key in keys},
+        slowest_rank=slow_rank,
+        slowest_us=slow_us,
+    )
 
 
 def label(row: Row) -> str | None:
     """What a group is called: its axis, else its description, else its name."""
     for key in ("axis", "desc", "group"):
         if row.get(key) not in (None, "", "undefined"):
-            return str(row[key])
+            name = str(row[key])
+            return f"group {name}" if name.isdecimal() else name
     return None
 
 
@@ -154,38 +162,24 @@ def longest_wait_us(row: Row) -> float | None:
     return max(waits) if waits else None
 
 
-def group_labels(rows: Iterable[Row]) -> dict[str, str]:
-    """Labels by group name, for names that stand for one label only (torch reuses names)."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        found.setdefault(str(row.get("group")), set()).add(label(row) or "")
-    return {name: next(iter(labels)) for name, labels in found.items() if len(labels) == 1}
+def longest_us(row: Row) -> float | None:
+    """Duration of the longest member of a collective, waiting included."""
+    there = [d for d in (row.get("duration_us") or {}).values() if d is not None]
+    return max(there) if there else None
 
 
-def collectives(rows: Iterable[Row], labels: Mapping[str, str]) -> list[CollectiveKind]:
-    """Kinds of collectives, those with the most time first.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-        The document's ``collectives``.
-    labels : mapping of str to str
-        What groups are called, from `group_labels`; used where a collective carries no axis.
-    """
-
-    def kind(row: Row) -> tuple[str, str, float | None]:
-        name = row.get("axis") or labels.get(str(row.get("group"))) or label(row) or ""
-        return str(row.get("op")), str(name), row.get("bytes")
-
-    found = _gather(rows, kind)
+def collectives(rows: Iterable[Row]) -> list[CollectiveKind]:
+    """Kinds of collectives in the document's ``collectives``, those with the most time first."""
+    found = _gather(
+        rows, lambda row: (str(row.get("op") or ""), label(row) or "", row.get("bytes"))
+    )
     result = [_kind(op, name, size, same) for (op, name, size), same in found.items()]
     return sorted(result, key=lambda k: (-k.total_us, k.op, k.label, k.num_bytes or 0))
 
 
 def _kind(op: str, name: str, num_bytes: float | None, rows: list[Row]) -> CollectiveKind:
     whole = [row for row in rows if not row.get("edge")]
-    waits = [longest_wait_us(row) for row in whole]
-    moved = [row.get("transfer_us") for row in whole]
+    lengths = [longest_us(row) for row in whole]
     return CollectiveKind(
         op=op,
         label=name,
@@ -193,10 +187,11 @@ def _kind(op: str, name: str, num_bytes: float | None, rows: list[Row]) -> Colle
         count=len(rows),
         num_edge=len(rows) - len(whole),
         num_single=sum(row.get("match") == "single" for row in rows),
-        transfer_us=middle(moved),
-        wait_us=middle(waits),
+        duration_us=middle(lengths),
+        transfer_us=middle(row.get("transfer_us") for row in whole),
+        wait_us=middle(longest_wait_us(row) for row in whole),
         busbw_GBps=middle(row.get("busbw_GBps") for row in whole),
-        total_us=(total(moved) or 0.0) + (total(waits) or 0.0),
+        total_us=total(lengths) or 0.0,
     )
 
 

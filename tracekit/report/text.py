@@ -13,7 +13,7 @@ from rich.text import Text
 from tracekit.report import summary, words
 from tracekit.report.communication_text import communication
 from tracekit.report.layout import Look, bar, heading, parts_ms, parts_percent, remark
-from tracekit.report.rank_text import ranks, steps
+from tracekit.report.rank_text import phases, ranks, steps
 
 Document = Mapping[str, Any]
 
@@ -31,6 +31,8 @@ SPLIT = (
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow"}
 EVENT_FAULTS = ("dropped", "clipped", "recovered", "unlinked")
 MAX_NAMES = 8
+#: from this share of the communication on, collectives at the edge spoil the figures
+EDGE_FRAC = 0.05
 
 
 def render(document: Document, console: Console) -> None:
@@ -47,7 +49,7 @@ def render(document: Document, console: Console) -> None:
 
 def render_notes(rows: list[dict[str, Any]], console: Console) -> None:
     """Print notes alone, grouped by severity and code, on ``console``."""
-    for part in _notes(rows, _common(sorted({row["file"] for row in rows if row.get("file")}))):
+    for part in _notes(rows, ""):
         console.print(part, markup=False, highlight=False, emoji=False)
 
 
@@ -57,10 +59,11 @@ def _sections(document: Document, look: Look) -> Iterator[RenderableType]:
     yield from _findings(document)
     yield from ranks(document, look)
     yield from steps(document, look)
+    yield from phases(document, look)
     yield from communication(document, look)
     yield from _unknown_names(document, look)
     yield from _events(document)
-    yield from _notes(document.get("notes") or [], _common(_files(document)))
+    yield from _notes(document.get("notes") or [], _folder(_files(document)))
 
 
 def _header(document: Document) -> Iterator[RenderableType]:
@@ -96,6 +99,12 @@ def _common(files: list[str]) -> str:
         return ""
 
 
+def _folder(files: list[str]) -> str:
+    """The folder that holds all files, with its separator; empty when there is none."""
+    folder = os.path.split(files[0])[0] if len(files) == 1 else _common(files)
+    return folder + os.sep if folder else ""
+
+
 def _timeline(rows: list[dict[str, Any]]) -> str:
     kinds = sorted({str(row["timeline"]) for row in rows})
     if kinds == ["host"]:
@@ -120,8 +129,10 @@ def _steps(document: Document) -> str:
 
 
 def _where(document: Document, look: Look) -> Iterator[RenderableType]:
-    totals, num = document["totals"], len(document["ranks"])
-    yield from heading("Where the time goes", f"sum over {num} ranks" if num > 1 else "")
+    totals, rows = document["totals"], document["ranks"]
+    yield from heading(
+        "Where the time goes", f"sum over {len(rows)} ranks" if len(rows) > 1 else ""
+    )
     window_us = totals.get("window_us")
     parts_us = [totals.get(key) for _, key, _ in PARTS]
     shown = parts_ms(look, parts_us, window_us)
@@ -130,15 +141,15 @@ def _where(document: Document, look: Look) -> Iterator[RenderableType]:
     for justify in ("left", "right", "right", "left"):
         grid.add_column(justify=justify, no_wrap=True)
     for (name, key, style), time, share, us in zip(PARTS, shown, shares, parts_us, strict=True):
-        full = bar(look, words.fraction(us, window_us), style, max(8, min(40, look.width - 62)))
-        grid.add_row(Text(f"  {name}"), Text(_with_unit(time)), Text(_spaced(share)), full)
+        length = bar(look, words.fraction(us, window_us), style, _bar_width(look))
+        grid.add_row(Text(f"  {name}"), Text(_with_unit(time)), Text(_spaced(share)), length)
         if key == "exposed_comm_us" and us:
             _split_rows(grid, totals, look, time, share)
     whole = look.ms(window_us)
     end = "100.0 %" if window_us else ""
     grid.add_row(Text("  window", "bold"), Text(_with_unit(whole), "bold"), Text(end, "bold"))
     yield grid
-    yield from _overlap(totals, look)
+    yield from _overlap(totals, summary.total(row.get("host_comm_us") for row in rows), look)
 
 
 def _split_rows(grid: Table, totals: Document, look: Look, time: str, share: str) -> None:
@@ -148,8 +159,14 @@ def _split_rows(grid: Table, totals: Document, look: Look, time: str, share: str
     shares = parts_percent(parts_us, totals.get("window_us"), float(share.rstrip("%")), 1)
     for (name, _), us, one, two in zip(SPLIT, parts_us, shown, shares, strict=True):
         if us != 0:
-            row = (f"    {name}", _with_unit(one), _spaced(two))
-            grid.add_row(*(Text(cell, style="dim") for cell in row))
+            cells = [Text(cell, "dim") for cell in (f"    {name}", _with_unit(one), _spaced(two))]
+            share_of_window = words.fraction(us, totals.get("window_us"))
+            grid.add_row(*cells, bar(look, share_of_window, "dim yellow", _bar_width(look)))
+
+
+def _bar_width(look: Look) -> int:
+    """What is left of a line beside the name, the time and the percentage."""
+    return max(8, min(40, look.width - 58))
 
 
 def _with_unit(time: str) -> str:
@@ -160,8 +177,8 @@ def _spaced(share: str) -> str:
     return share.replace("%", " %")
 
 
-def _overlap(totals: Document, look: Look) -> Iterator[RenderableType]:
-    comm_us, host_us = totals.get("comm_us"), totals.get("host_comm_us")
+def _overlap(totals: Document, host_us: float | None, look: Look) -> Iterator[RenderableType]:
+    comm_us = totals.get("comm_us")
     if comm_us is None:
         there = f"; {look.ms(host_us)} ms of its calls on the host" if host_us else ""
         yield Text(f"  communication on the device: {words.NOT_RECORDED}{there}")
@@ -172,9 +189,17 @@ def _overlap(totals: Document, look: Look) -> Iterator[RenderableType]:
     else:
         share = words.percent(totals["overlap_frac"])
         yield Text(f"  overlap: {share} of {look.ms(comm_us)} ms communication runs under compute")
-    if totals.get("edge_comm_us"):
-        edge = look.ms(totals["edge_comm_us"])
-        yield remark(f"  {edge} ms of communication is cut by the window's edge")
+    yield from _edge(totals, look)
+
+
+def _edge(totals: Document, look: Look) -> Iterator[RenderableType]:
+    """How much of the communication lies where recordings began apart; loud where it is much."""
+    share = words.fraction(totals.get("edge_comm_us"), totals.get("comm_us"))
+    if share:
+        much = f"{look.ms(totals['edge_comm_us'])} ms of it ({words.percent(share)})"
+        text = Text(f"  {much} lies in collectives cut by the window's edge")
+        text.stylize("yellow" if share > EDGE_FRAC else "dim")
+        yield text
 
 
 def _findings(document: Document) -> Iterator[RenderableType]:
@@ -190,7 +215,7 @@ def _findings(document: Document) -> Iterator[RenderableType]:
 def _unknown_names(document: Document, look: Look) -> Iterator[RenderableType]:
     found: dict[str, list[float]] = {}
     for row in document.get("kernels") or []:
-        if row.get("role") == "unknown":
+        if row.get("known") is False:
             sums = found.setdefault(str(row["name"]), [0.0, 0.0])
             sums[0] += row.get("count") or 0
             sums[1] += row.get("total_us") or 0.0
@@ -203,7 +228,7 @@ def _unknown_names(document: Document, look: Look) -> Iterator[RenderableType]:
     grid.add_column(overflow="fold")
     for name in sorted(found, key=lambda n: (-found[n][1], n))[:MAX_NAMES]:
         count, time_us = found[name]
-        cells = (f"  {look.ms(time_us)} ms", f"{count:,.0f} x", words.clip(name, look.width - 32))
+        cells = (f"  {look.ms(time_us)} ms", f"{count:,.0f} x", words.clip(name, look.width - 28))
         grid.add_row(*(Text(cell) for cell in cells))
     yield grid
     if len(found) > MAX_NAMES:
@@ -219,7 +244,7 @@ def _events(document: Document) -> Iterator[RenderableType]:
         return
     yield Text()
     faults = "".join(f", {sums[key]:,.0f} {key}" for key in EVENT_FAULTS if sums[key])
-    timed = f", {sums['timed']:,.0f} of them timed" if sums["timed"] is not None else ""
+    timed = f", {sums['timed']:,.0f} of them on the timeline" if sums["timed"] is not None else ""
     yield remark(f"{sums['read']:,.0f} events read{timed}{faults}")
 
 
@@ -232,10 +257,11 @@ def _notes(rows: list[dict[str, Any]], folder: str) -> Iterator[RenderableType]:
     grid.add_column(overflow="fold")
     for group in summary.notes(rows):
         style = SEVERITY_STYLES.get(group.severity, "")
-        file = group.file.removeprefix(folder + os.sep) if folder else group.file
-        where = f"{words.safe(file)}: " if file and file not in group.text else ""
+        told = group.text.replace(folder, "") if folder else group.text
+        file = group.file.removeprefix(folder)
+        where = f"{words.safe(file)}: " if file and file not in told else ""
         body = Text(f"{words.safe(group.code)}: ", style="bold")
-        body.append(where + words.safe(group.text), style="not bold")
+        body.append(where + words.safe(told), style="not bold")
         if group.count > 1:
             body.append(f" (and {group.count - 1:,} more of this kind)", style="not bold dim")
         grid.add_row(Text(f"  {words.safe(group.severity)}", style=style), body)

@@ -15,6 +15,7 @@ def collective(**changes: Any) -> dict[str, Any]:
         "axis": "x",
         "bytes": 1_000_000,
         "wait_us": {"0": 10.0, "1": 0.0},
+        "duration_us": {"0": 110.0, "1": 100.0},
         "transfer_us": 100.0,
         "busbw_GBps": 10.0,
         "match": "seq",
@@ -30,7 +31,7 @@ def test_medians_leave_out_edge_collectives() -> None:
         collective(transfer_us=300.0, wait_us={"0": 0.0, "1": 50.0}, busbw_GBps=4.0),
         collective(transfer_us=9e6, wait_us={"0": 17e6}, busbw_GBps=1e-4, edge=True),
     ]
-    (kind,) = summary.collectives(rows, {})
+    (kind,) = summary.collectives(rows)
     assert (kind.count, kind.num_edge) == (3, 1)
     assert kind.transfer_us == 200.0
     assert kind.wait_us == 30.0  # longest waits 10 and 50
@@ -43,7 +44,7 @@ def test_unknown_transfers_are_left_out_of_the_median() -> None:
         collective(),
         collective(transfer_us=None, wait_us={}, busbw_GBps=None, match="single"),
     ]
-    (kind,) = summary.collectives(rows, {})
+    (kind,) = summary.collectives(rows)
     assert (kind.transfer_us, kind.wait_us, kind.num_single) == (100.0, 10.0, 1)
 
 
@@ -51,11 +52,11 @@ def test_kinds_are_told_apart_by_operation_axis_and_size() -> None:
     """Unknown sizes form a kind of their own; the kind with the most time comes first."""
     rows = [
         collective(),
-        collective(bytes=None, transfer_us=None, wait_us={}),
-        collective(axis="data", transfer_us=900.0),
-        collective(op="all_gather", transfer_us=50.0),
+        collective(bytes=None, duration_us={}),
+        collective(axis="data", duration_us={"0": 900.0}),
+        collective(op="all_gather", duration_us={"0": 50.0}),
     ]
-    kinds = [(k.op, k.label, k.num_bytes) for k in summary.collectives(rows, {})]
+    kinds = [(k.op, k.label, k.num_bytes) for k in summary.collectives(rows)]
     assert kinds == [
         ("all_reduce", "data", 1_000_000),
         ("all_reduce", "x", 1_000_000),
@@ -64,17 +65,28 @@ def test_kinds_are_told_apart_by_operation_axis_and_size() -> None:
     ]
 
 
-def test_group_name_with_two_meanings_is_not_translated() -> None:
-    """Where torch gave two groups one name, neither description is claimed."""
-    groups = [
-        {"group": "3", "desc": "mesh_tp", "axis": None},
-        {"group": "3", "desc": "mesh_dp", "axis": None},
-        {"group": "4", "desc": "mesh_pp", "axis": None},
+def test_collectives_are_named_after_axis_description_or_group() -> None:
+    """A bare number, as torch names groups, is said to be a group."""
+    rows = [
+        collective(desc="mesh_tp"),
+        collective(axis=None, desc="mesh_tp"),
+        collective(axis=None, desc="undefined", group="13"),
+        collective(axis=None, group="ep"),
+        collective(axis=None, group=None),
     ]
-    labels = summary.group_labels(groups)
-    assert labels == {"4": "mesh_pp"}
-    rows = [collective(axis=None, group="3"), collective(axis=None, group="4", op="broadcast")]
-    assert {k.label for k in summary.collectives(rows, labels)} == {"3", "mesh_pp"}
+    labels = [k.label for k in summary.collectives(rows)]
+    assert labels == ["", "ep", "group 13", "mesh_tp", "x"]
+
+
+def test_duration_is_that_of_the_longest_member() -> None:
+    """For events without a partner the own duration is all there is."""
+    rows = [
+        collective(duration_us={"0": 5.0, "1": 7.0}),
+        collective(duration_us={"1": 3.0}),
+        collective(duration_us={"1": 9000.0}, edge=True),
+    ]
+    (kind,) = summary.collectives(rows)
+    assert (kind.duration_us, kind.total_us) == (5.0, 10.0)
 
 
 def test_groups_of_one_axis_are_summed() -> None:
@@ -99,15 +111,15 @@ def test_group_without_any_name_is_unnamed() -> None:
     assert (found.label, found.sizes, found.sums) == ("", (), {"comm_us": None})
 
 
-def test_steps_average_over_ranks_and_name_the_slowest() -> None:
-    """A step's mean leaves out ranks that do not know the figure."""
+def test_means_are_over_the_ranks_that_know_the_figure() -> None:
+    """A step's mean leaves out ranks that do not know the figure; the slowest rank is named."""
     rows = [
         {"step": 6, "rank": 0, "window_us": 10.0, "lead_us": None},
         {"step": 6, "rank": 1, "window_us": 30.0, "lead_us": 4.0},
         {"step": 5, "rank": 0, "window_us": 8.0, "lead_us": None},
     ]
-    five, six = summary.steps(rows, ("window_us", "lead_us"))
-    assert (five.step, five.mean_us) == (5, {"window_us": 8.0, "lead_us": None})
+    six, five = summary.means(rows, "step", ("window_us", "lead_us"))
+    assert (five.of, five.mean_us) == (5, {"window_us": 8.0, "lead_us": None})
     assert six.mean_us == {"window_us": 20.0, "lead_us": 4.0}
     assert (six.slowest_rank, six.slowest_us, six.num_ranks) == (1, 30.0, 2)
 

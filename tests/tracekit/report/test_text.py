@@ -120,7 +120,7 @@ def test_no_communication_makes_overlap_inapplicable(show: Show) -> None:
 def test_no_figure_is_ever_nan_or_none(show: Show) -> None:
     """NaN, infinity and None from a document are shown as words."""
     odd = rank(0, overlap_frac=float("nan"), clock_offset_us=None, exposed_wait_us=None)
-    bad = {"op": "all_reduce", "busbw_GBps": float("inf"), "transfer_us": None, "wait_us": None}
+    bad = {"op": None, "busbw_GBps": float("inf"), "transfer_us": None, "wait_us": None}
     text = "\n".join(show(document_of([odd, rank(1, clock_offset_us=2.0)], collectives=[bad])))
     assert not re.search(r"\b(nan|inf|None|null)\b", text)
     assert "not known" in text
@@ -185,20 +185,28 @@ def test_collectives_say_what_is_not_known(show: Show) -> None:
         "group": "1",
         "bytes": 1_000_000,
         "wait_us": {"0": 40.0, "1": 0.0},
+        "duration_us": {"0": 140.0, "1": 100.0},
         "transfer_us": 100.0,
         "busbw_GBps": 12.5,
         "match": "seq",
         "edge": False,
     }
-    single = whole | {"bytes": None, "wait_us": {}, "transfer_us": None, "busbw_GBps": None}
+    alone = {"bytes": None, "wait_us": None, "transfer_us": None, "busbw_GBps": None}
+    single = whole | alone | {"duration_us": {"0": 20.0}}
     rows = [whole, whole | {"edge": True, "transfer_us": 5e6}, single | {"match": "single"}]
     lines = show(document_of([rank(0), rank(1)], collectives=rows, unmatched={"0": 1, "1": 0}))
     table = section(lines, "Collectives")
     assert table[3].split() == ["all_reduce", "x", "1", "MB", "2", "0.040", "0.100", "12.5"]
     assert table[4].count("not known") == 4
+    wide = section(
+        show(document_of([rank(0), rank(1)], collectives=rows), width=120), "Collectives"
+    )
+    assert (
+        " ".join(wide[4].split()) == "all_reduce x not known 1 0.020 not known not known not known"
+    )
     assert "1 collective cut by the window's edge: counted, but not in the medians" in table
     assert "1 event without a partner here: wait and transfer not known" in table
-    assert "1 of them should have had one among the given ranks (rank 0)" in table
+    assert "1 event found no partner among the given ranks (rank 0)" in table
 
 
 def test_latest_rank_leads_the_stragglers(show: Show) -> None:
@@ -219,7 +227,7 @@ HOSTILE = "\x1b[31mgemm[/red][link=http://x]<script>\x07\u202e\n[bold]k[/bold]"
 
 def test_texts_from_the_trace_stay_texts(show: Show) -> None:
     """Escapes are blanked and markup is shown as written, wherever a text of the trace goes."""
-    kernels = [{"rank": 0, "role": "unknown", "name": HOSTILE, "count": 2, "total_us": 900.0}]
+    kernels = [{"rank": 0, "known": False, "name": HOSTILE, "count": 2, "total_us": 900.0}]
     notes = [{"code": HOSTILE, "severity": HOSTILE, "file": HOSTILE, "text": HOSTILE}]
     groups = [{"desc": HOSTILE, "group": HOSTILE, "size": 2, "comm_us": 1.0, "overlap_us": 0.0}]
     calls = [{"op": HOSTILE, "group": HOSTILE, "bytes": 1, "wait_us": {}, "match": "single"}]
@@ -243,10 +251,10 @@ def test_unknown_names_are_listed_by_time(show: Show) -> None:
     """Names no rule knows are summed over ranks, the longest first, and cut in the middle."""
     name = "void " + "deep::" * 40 + "kernel_a"
     rows = [
-        {"rank": 0, "role": "unknown", "name": "short", "count": 5, "total_us": 100.0},
-        {"rank": 0, "role": "unknown", "name": name, "count": 1, "total_us": 70.0},
-        {"rank": 1, "role": "unknown", "name": name, "count": 2, "total_us": 60.0},
-        {"rank": 1, "role": "compute", "name": "gemm", "count": 2, "total_us": 9000.0},
+        {"rank": 0, "known": False, "name": "short", "count": 5, "total_us": 100.0},
+        {"rank": 0, "known": False, "name": name, "count": 1, "total_us": 70.0},
+        {"rank": 1, "known": False, "name": name, "count": 2, "total_us": 60.0},
+        {"rank": 1, "known": True, "name": "gemm", "count": 2, "total_us": 9000.0},
     ]
     lines = section(show(document_of([rank(0), rank(1)], kernels=rows)), "Names no rule knows")
     assert lines[1].split()[:4] == ["0.130", "ms", "3", "x"]
@@ -273,7 +281,7 @@ def test_notes_come_last_errors_first(show: Show) -> None:
 def test_faulty_events_are_counted(show: Show) -> None:
     """What was dropped or unlinked is said; what did not happen is not."""
     line = line_with(show(document_of([rank(0), rank(1)])), "events read")
-    assert line == "2,400 events read, 2,000 of them timed, 4 dropped, 14 unlinked"
+    assert line == "2,400 events read, 2,000 of them on the timeline, 4 dropped, 14 unlinked"
 
 
 def full_document() -> dict[str, Any]:
@@ -289,7 +297,7 @@ def full_document() -> dict[str, Any]:
         collectives=[call],
         groups=[group],
         stragglers=[{"rank": 3, "num_last": 100, "late_us": 1e6, "num_matched": 1000}],
-        kernels=[{"rank": 0, "role": "unknown", "name": name, "count": 10**6, "total_us": 1e6}],
+        kernels=[{"rank": 0, "known": False, "name": name, "count": 10**6, "total_us": 1e6}],
         notes=[{"code": "odd", "severity": "warning", "file": name, "text": name}],
     )
 
