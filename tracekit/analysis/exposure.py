@@ -62,7 +62,6 @@ def exposure(work: Work, split: Split) -> Exposure:
     # where one collective waits while another moves bytes, bytes move
     still = subtract(exposed, moves)
     busy = union(work.start, work.end)
-    whole = (work.start[:1], work.end.max(initial=0, keepdims=True)[: len(work.start[:1])])
     return Exposure(
         compute=compute,
         comm=comm,
@@ -71,13 +70,21 @@ def exposure(work: Work, split: Split) -> Exposure:
         transfer=intersect(exposed, moves),
         unknown=subtract(still, waits),
         exposed_memory=subtract(busy, union(*_joined(compute, comm))),
-        idle=subtract(whole, busy),
+        idle=subtract(_window(work), busy),
     )
 
 
 def _of_role(work: Work, role: int) -> Intervals:
     mine = work.role == role
     return union(work.start[mine], work.end[mine])
+
+
+def _window(work: Work) -> Intervals:
+    """From the first start to the last end; nothing where there is no work."""
+    return union(work.start.min(keepdims=True), work.end.max(keepdims=True)) if len(work) else (
+        work.start,
+        work.end,
+    )
 
 
 def _joined(a: Intervals, b: Intervals) -> Intervals:

@@ -56,11 +56,10 @@ def analyze(
     thresholds = [parse_threshold(text) for text in fail_on]
     chosen_steps = None if steps is None else parse_steps(steps)
     chosen_time = None if time_range is None else parse_range(time_range)
-    from tracekit.report.document import document
+    from tracekit.cli.kept import analysis
 
     with shown_progress() as progress:
-        run = _open(paths, opening, progress)
-        made = document(run, steps=chosen_steps, time_range_us=chosen_time)
+        made = analysis(paths, opening, chosen_steps, chosen_time, progress)
     if json:
         output.write_json(made)
     else:

@@ -13,6 +13,7 @@ from tracekit.core.errors import UsageError
 from tracekit.core.suggest import nearest
 
 if TYPE_CHECKING:
+    from tracekit.io.sources import Limits
     from tracekit.model.run import OpenOptions
 
 #: fractions of the window that ``--fail-on`` can judge, and the figure each is made of
@@ -63,20 +64,31 @@ def open_options(opening: Opening, progress: Callable[[str, float], None] | None
     UsageError
         For a rank list, capture or limit that is none.
     """
-    from tracekit.io.sources import Limits
     from tracekit.model.run import OpenOptions
 
-    limits = Limits()
-    if opening.limit_gib is not None:
-        limits = Limits(unpacked_bytes=_limit_bytes(opening.limit_gib))
     return OpenOptions(
         names=opening.names,
         ranks=None if opening.ranks is None else parse_ranks(opening.ranks),
         capture=opening.capture,
         store=not opening.no_store,
-        limits=limits,
+        limits=limits_of(opening),
         progress=progress,
     )
+
+
+def limits_of(opening: Opening) -> Limits:
+    """What a file may unpack to.
+
+    Raises
+    ------
+    UsageError
+        For a limit that is no positive number.
+    """
+    from tracekit.io.sources import Limits
+
+    if opening.limit_gib is None:
+        return Limits()
+    return Limits(unpacked_bytes=_limit_bytes(opening.limit_gib))
 
 
 def _limit_bytes(gib: float) -> int:

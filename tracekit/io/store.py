@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,66 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.core.errors import Note
-from tracekit.io.sources import Limits, Source
+from tracekit.io.identity import RESULT_SUFFIX, folder, private_folder
 from tracekit.io.table import COLUMNS, EventTable
 
-#: the layout of an entry
-FORMAT = 1
-#: the modules that decide what a table holds; an entry made by other code is not read
-_READERS = (
-    "columns.py", "flight_entry.py", "flight_recorder.py", "jsontext.py", "kineto.py",
-    "plain_pickle.py", "repair.py", "table.py",
-)  # fmt: skip
 SUFFIX = ".tracekit.arrow"
 MAX_BYTES = 20 << 30
-#: files up to this size are identified by all their bytes, larger ones by samples and their mtime
-HASH_ALL_BYTES = 64 << 20
-_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 32
 _SIDE = b"tracekit"
-
-
-def folder() -> Path:
-    """Where entries are kept: ``TRACEKIT_CACHE``, else the user's cache folder."""
-    given = os.environ.get("TRACEKIT_CACHE")
-    if given:
-        return Path(given)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tracekit"))
-
-
-@lru_cache(maxsize=1)
-def _readers() -> bytes:
-    """A digest of the readers' code, so that a changed reader never meets an old entry."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in _READERS:
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    return digest.digest()
-
-
-def key_of(source: Source, limits: Limits) -> str:
-    """Name of a source's entry, from its content and the format version.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be read.
-    """
-    size = source.path.stat().st_size
-    digest = hashlib.blake2b(digest_size=20)
-    digest.update(_readers())
-    digest.update(f"{FORMAT}\0{source.member}\0{source.name}\0{size}\0".encode())
-    digest.update(f"{limits.unpacked_bytes}\0{limits.ratio}".encode())
-    with open(source.path, "rb") as f:
-        if size <= HASH_ALL_BYTES:
-            while block := f.read(1 << 20):
-                digest.update(block)
-        else:
-            digest.update(str(source.path.stat().st_mtime_ns).encode())
-            for i in range(_NUM_SAMPLES):
-                f.seek((size - _SAMPLE_BYTES) * i // (_NUM_SAMPLES - 1))
-                digest.update(f.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
 
 
 class Store:
@@ -114,7 +58,7 @@ class Store:
         """Write an entry; the reason in words when that is not possible, else None."""
         temporary: str | None = None
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self.path)
             handle, temporary = tempfile.mkstemp(suffix=".part", dir=self.path)
             os.close(handle)
             _save(Path(temporary), table, source)
@@ -138,7 +82,7 @@ class Store:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         found = []
-        for file in self.path.glob("*" + SUFFIX) if self.path.is_dir() else ():
+        for file in _entries_in(self.path):
             try:
                 status = file.stat()
             except OSError:  # removed by somebody else meanwhile
@@ -147,11 +91,18 @@ class Store:
         return found
 
 
+def _entries_in(path: Path) -> list[Path]:
+    """Files of tables and of answers; empty where there is no such folder."""
+    return [*path.glob("*" + SUFFIX), *path.glob("*" + RESULT_SUFFIX)]
+
+
 def entries() -> list[tuple[str, str, int, float]]:
     """All entries: key, source, bytes, time of last use (unix seconds); last used first."""
     found = []
     for used, size, file in sorted(Store()._files(), reverse=True):
-        found.append((file.name.removesuffix(SUFFIX), _source(file), size, used))
+        key = file.name.removesuffix(SUFFIX).removesuffix(RESULT_SUFFIX)
+        source = _source(file) if file.name.endswith(SUFFIX) else "(an analysis)"
+        found.append((key, source, size, used))
     return found
 
 
@@ -159,7 +110,7 @@ def clear() -> int:
     """Remove all entries and fragments; the number of bytes freed."""
     freed = 0
     path = folder()
-    for file in (*path.glob("*" + SUFFIX), *path.glob("*.part")) if path.is_dir() else ():
+    for file in (*_entries_in(path), *path.glob("*.part")):
         try:
             size = file.stat().st_size
             file.unlink()

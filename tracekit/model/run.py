@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tracekit.core.errors import NoTraceError, NotATraceError, Note, ReadError, UsageError
 from tracekit.io import store as stores
+from tracekit.io.identity import key_of
 from tracekit.io.pool import num_workers, read_all
 from tracekit.io.registry import read_source
 from tracekit.io.sources import Limits, Source, find
@@ -224,7 +225,8 @@ def _read_files(
         if isinstance(table, ReadError):
             errors.append(table)
             continue
-        notes.extend(table.notes)
+        # an entry may have been made under another path
+        notes.extend(replace(n, file=source.label) for n in table.notes)
         files.append(_file(source, key, table, given, names))
     if not files:
         raise _nothing_readable(errors)
@@ -296,7 +298,7 @@ class _Told:
 
 def _key(source: Source, limits: Limits) -> str:
     try:
-        return stores.key_of(source, limits)
+        return key_of(source, limits)
     except OSError:
         return ""  # reading it will say what is wrong
 

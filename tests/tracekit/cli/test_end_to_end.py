@@ -1,0 +1,216 @@
+"""Promises of the whole command on small traces whose figures are known by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GEMM, REDUCE = "void at::native::gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def kernel(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    """A device event on stream 7."""
+    place = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
+    return place | {"name": name, "ts": ts, "dur": dur, "args": {"stream": 7, "device": 0} | args}
+
+
+def trace(rank: int, events: list[dict[str, Any]]) -> bytes:
+    """A trace file of one of two ranks."""
+    head = {"rank": rank, "world_size": 2, "backend": "nccl"}
+    return json.dumps({"distributedInfo": head, "traceEvents": events}).encode()
+
+
+def reduce(ts: float, dur: float) -> dict[str, Any]:
+    """An all-reduce of 1 MB over both ranks."""
+    args = {
+        "Collective name": "allreduce",
+        "dtype": "Float",
+        "In msg nelems": 250_000,
+        "Out msg nelems": 250_000,
+        "Group size": 2,
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": "[0, 1]",
+    }
+    return kernel(REDUCE, ts, dur, **args)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Rank 0 waits 100 us for rank 1; the transfer takes 50 us, on both clocks.
+
+    Rank 0: compute 0..100, all-reduce 100..250. Rank 1: compute 0..200, all-reduce 200..250. A
+    second, equal all-reduce at 300..350 lets the clocks be told.
+    """
+    folder = tmp_path / "run"
+    folder.mkdir()
+    last = reduce(300, 50)
+    first = [kernel(GEMM, 0, 100), reduce(100, 150), last]
+    (folder / "rank0.json").write_bytes(trace(0, first))
+    second = [kernel(GEMM, 0, 200), reduce(200, 50), last]
+    (folder / "rank1.json.gz").write_bytes(gzip.compress(trace(1, second)))
+    return folder
+
+
+def tracekit(*argv: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, with a cache folder of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tracekit", *map(str, argv)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TRACEKIT_CACHE": str(cache), "COLUMNS": "80"},
+    )
+
+
+def test_figures_of_a_waiting_rank(run: Path, tmp_path: Path) -> None:
+    """The exposed communication of rank 0 is told apart into waiting and transfer."""
+    done = tracekit("analyze", run, "--json", cache=tmp_path / "c")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    keys = ("window_us", "compute_us", "exposed_wait_us", "exposed_transfer_us", "idle_us")
+    found = [[row[key] for key in keys] for row in document["ranks"]]
+    assert found == [[350, 100, 100, 100, 50], [350, 200, 0, 100, 50]]
+    first = document["collectives"][0]
+    assert (first["wait_us"], first["transfer_us"], first["last_rank"]) == (
+        {"0": 100, "1": 0},
+        50,
+        1,
+    )
+    assert first["busbw_GBps"] == pytest.approx(20.0)  # 1 MB in 50 us, factor 2 (2-1)/2
+
+
+def test_tables_show_the_same_figures(run: Path, tmp_path: Path) -> None:
+    """The tables say in ms what the JSON says in us, and fit 80 columns."""
+    done = tracekit("analyze", run, cache=tmp_path / "c")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{run}  (2 files)"
+    text = re.sub(" +", " ", done.stdout)
+    assert "compute 0.300 ms 42.9 %" in text
+    assert "waiting for a late rank 0.100 ms 14.3 %" in text
+    assert "moving bytes 0.200 ms 28.6 %" in text
+    assert "window 0.700 ms 100.0 %" in text
+    assert "\n0 0.350 0.100 28% 0.200 57% 0.000 0% 0.050 14%\n" in text.replace("29%", "28%")
+    assert max(map(len, lines)) <= 80
+
+
+def test_second_look_is_the_same(run: Path, tmp_path: Path) -> None:
+    """What is kept in the cache folder gives the same answer, and can be cleared."""
+    cache = tmp_path / "c"
+    first = tracekit("analyze", run, "--json", cache=cache)
+    assert tracekit("analyze", run, "--json", cache=cache).stdout == first.stdout
+    assert len(json.loads(tracekit("cache", "--json", cache=cache).stdout)["entries"]) == 2
+    freed = json.loads(tracekit("cache", "--clear", "--json", cache=cache).stdout)
+    assert (freed["entries"], freed["freed_bytes"] > 0) == ([], True)
+
+
+def test_no_store_keeps_nothing(run: Path, tmp_path: Path) -> None:
+    """--no-store leaves the cache folder as it was."""
+    cache = tmp_path / "c"
+    tracekit("analyze", run, "--no-store", cache=cache)
+    assert json.loads(tracekit("cache", "--json", cache=cache).stdout)["entries"] == []
+
+
+def test_range_and_ranks_narrow_the_figures(run: Path, tmp_path: Path) -> None:
+    """--range cuts every figure at its borders; --ranks leaves the others out."""
+    argv = ("analyze", run, "--json", "--range", "150:250", "--ranks", "1")
+    (row,) = json.loads(tracekit(*argv, cache=tmp_path / "c").stdout)["ranks"]
+    assert (row["rank"], row["window_us"], row["compute_us"]) == (1, 100, 50)
+
+
+def test_threshold_is_a_gate(run: Path, tmp_path: Path) -> None:
+    """200 of 700 us are exposed transfer: 28 % fails, 29 % passes."""
+    argv = ("analyze", run, "--fail-on")
+    failed = tracekit(*argv, "exposed_transfer=28%", cache=tmp_path / "c")
+    assert failed.returncode == 1
+    assert failed.stderr == "tracekit: exposed_transfer is 28.57 % of the window, above 28 %\n"
+    assert tracekit(*argv, "exposed_transfer=29%", cache=tmp_path / "c").returncode == 0
+
+
+def test_cut_file_leaves_the_others(run: Path, tmp_path: Path) -> None:
+    """A gzip file cut at its half is a note of severity error; rank 0 is still shown."""
+    file = run / "rank1.json.gz"
+    file.write_bytes(file.read_bytes()[:40])
+    done = tracekit("analyze", run, "--json", cache=tmp_path / "c")
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert [row["rank"] for row in document["ranks"]] == [0]
+    errors = [note for note in document["notes"] if note["severity"] == "error"]
+    assert [note["file"] for note in errors] == [str(file)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty", b"", "empty"),
+        ("text.json", b"not a trace", "text.json"),
+        ("nothing.json", b'{"traceEvents": []}', "no timed events"),
+    ],
+)
+def test_what_is_no_trace_is_one_line(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    """A file that holds no trace is named, on one line, with status 2."""
+    (tmp_path / name).write_bytes(content)
+    done = tracekit("analyze", tmp_path / name, "--json", cache=tmp_path / "c")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path / name) in done.stderr
+    assert words in done.stderr
+
+
+def test_absent_path_is_one_line(tmp_path: Path) -> None:
+    """A path that does not exist is named."""
+    done = tracekit("analyze", tmp_path / "gone", cache=tmp_path / "c")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path / "gone") in done.stderr
+
+
+def test_same_rank_twice_names_both_and_capture_picks(run: Path, tmp_path: Path) -> None:
+    """Two files of one rank stop the analysis; --capture takes one of them."""
+    (run / "again.json").write_bytes(trace(0, [kernel(GEMM, 9000, 10)]))
+    done = tracekit("analyze", run, cache=tmp_path / "c")
+    assert done.returncode == 2
+    assert "rank0.json" in done.stderr
+    assert "again.json" in done.stderr
+    assert "--capture" in done.stderr
+    picked = tracekit("analyze", run, "--capture", "2", "--json", cache=tmp_path / "c")
+    assert json.loads(picked.stdout)["ranks"][0]["window_us"] == 10
+
+
+def test_unpacking_limit_is_obeyed(run: Path, tmp_path: Path) -> None:
+    """A file that unpacks to more than --limit-gib is left out, and the limit is named."""
+    big = trace(1, [kernel(GEMM, 10.0 * n, 5.0) for n in range(20_000)])
+    (run / "rank1.json.gz").write_bytes(gzip.compress(big))
+    argv = ("analyze", run, "--json", "--limit-gib", "0.001")
+    done = tracekit(*argv, cache=tmp_path / "c")
+    assert done.returncode == 3
+    (note,) = [n for n in json.loads(done.stdout)["notes"] if n["severity"] == "error"]
+    assert "0.001 GiB" in note["text"]
+
+
+def test_json_imports_neither_pandas_nor_plotly(run: Path, tmp_path: Path) -> None:
+    """An analysis needs no package that takes longer to import than the analysis takes."""
+    script = (
+        "import sys\nfrom tracekit.cli.app import main\nstatus = main(sys.argv[1:])\n"
+        "heavy = {'pandas', 'plotly', 'torch', 'dash', 'rich'} & set(sys.modules)\n"
+        "sys.stderr.write(' '.join(sorted(heavy)))\nsys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "analyze", run, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TRACEKIT_CACHE": str(tmp_path / "c")},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
