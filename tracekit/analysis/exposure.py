@@ -81,10 +81,9 @@ def _of_role(work: Work, role: int) -> Intervals:
 
 def _window(work: Work) -> Intervals:
     """From the first start to the last end; nothing where there is no work."""
-    return union(work.start.min(keepdims=True), work.end.max(keepdims=True)) if len(work) else (
-        work.start,
-        work.end,
-    )
+    if not len(work):
+        return work.start, work.end
+    return union(work.start.min(keepdims=True), work.end.max(keepdims=True))
 
 
 def _joined(a: Intervals, b: Intervals) -> Intervals:

@@ -112,6 +112,7 @@ def cache(
 ) -> int:
     """Show or clear what is kept of traces read before, so that they open at once."""
     from tracekit.io import store
+    from tracekit.io.identity import folder
 
     freed_bytes = store.clear() if clear else None
     entries = [
@@ -119,12 +120,12 @@ def cache(
         for key, source, size, last in store.entries()
     ]
     if json:
-        head = {"schema": "tracekit.cache/1", "folder": str(store.folder())}
+        head = {"schema": "tracekit.cache/1", "folder": str(folder())}
         output.write_json({**head, "entries": entries, "freed_bytes": freed_bytes})
     else:
         from tracekit.report.cache_text import render_cache
 
-        render_cache(str(store.folder()), entries, freed_bytes, output.stdout_console())
+        render_cache(str(folder()), entries, freed_bytes, output.stdout_console())
     return FINE
 
 

@@ -47,6 +47,15 @@ class Opening:
         None
     )
 
+    def __post_init__(self) -> None:
+        """Refuse bad values before any file is touched."""
+        if self.ranks is not None:
+            parse_ranks(self.ranks)
+        if self.limit_gib is not None:
+            _limit_bytes(self.limit_gib)
+        if self.capture is not None and self.capture < 1:
+            raise UsageError(f"--capture {self.capture}: captures are numbered from 1")
+
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
@@ -57,13 +66,7 @@ class Threshold:
 
 
 def open_options(opening: Opening, progress: Callable[[str, float], None] | None) -> OpenOptions:
-    """The options `open_run` takes, from those of the command line.
-
-    Raises
-    ------
-    UsageError
-        For a rank list, capture or limit that is none.
-    """
+    """The options `open_run` takes, from those of the command line."""
     from tracekit.model.run import OpenOptions
 
     return OpenOptions(
@@ -77,13 +80,7 @@ def open_options(opening: Opening, progress: Callable[[str, float], None] | None
 
 
 def limits_of(opening: Opening) -> Limits:
-    """What a file may unpack to.
-
-    Raises
-    ------
-    UsageError
-        For a limit that is no positive number.
-    """
+    """What a file may unpack to."""
     from tracekit.io.sources import Limits
 
     if opening.limit_gib is None:

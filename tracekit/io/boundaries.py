@@ -17,7 +17,8 @@ _BOUNDARIES = (
     re.compile(rb"\}\s*,\s*(?=\{\s*" + _EVENT_KEY + rb")"),
     re.compile(rb"\}\s*,\s*(?=\{)"),
 )
-_EVENT_START = re.compile(rb"\{\s*" + _EVENT_KEY)
+#: not behind a colon: the arguments of an event are no event
+_EVENT_START = re.compile(rb"(?<!:)(?<!: )\{\s*" + _EVENT_KEY)
 _ARRAY_END = re.compile(rb'\}\s*,?\s*(\])\s*(?=\}|,\s*"|\Z)')
 _SPACE = re.compile(rb"[\s,]*")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)

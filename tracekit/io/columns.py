@@ -74,12 +74,12 @@ class ColumnBuilder:
         for key in ("device", "stream", "correlation", "bytes", "detail"):
             parts[key].append(np.full(len(names), -1, dtype=COLUMNS[key]))
 
-    def _split_origins(self) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
+    def _split_origins(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Cat and lane code of each origin code."""
         for cat, pid, tid in list(self._origins)[len(self._cat_of) :]:
             self._cat_of.append(self._cats[cat])
             self._lane_of.append(self._lanes[pid, tid])
-        return np.array(self._cat_of, dtype=np.int16), np.array(self._lane_of, dtype=np.int32)
+        return np.array(self._cat_of, dtype=np.int32), np.array(self._lane_of, dtype=np.int32)
 
     def fill(self, rows: list[int], **columns: NDArray[np.int64]) -> None:
         """Set columns of some of the rows added last."""

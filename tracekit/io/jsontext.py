@@ -10,30 +10,32 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tracekit.core.errors import Note, ReadError
+from tracekit.io.boundaries import (
+    STRING,
+    NotAnObjectError,
+    array_ends,
+    likely_cuts,
+    skip,
+    sound_objects,
+    sure_cut,
+    value_end,
+)
 from tracekit.io.repair import mend
 
 T = TypeVar("T")
-#: small enough that the structs of one piece stay in the cache while columns are made of them
-PIECE_BYTES = 2 << 20
+#: keys and values of an object, as text
+Pairs = list[tuple[bytes, bytes]]
+PIECE_BYTES = 6 << 20
 #: a single event, or the header before the array, larger than this is refused
 MAX_UNIT_BYTES = 64 << 20
-#: how many false boundaries (objects inside arguments) are tried before a piece counts as damaged
-MAX_CUTS = 16
 
-_EVENT_KEY = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|cname|sf|tts)"\s*:'
-_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _EVENT_KEY + rb")")
-_ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
-_EVENT_START = re.compile(rb"\{\s*" + _EVENT_KEY)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r"\(byte (\d+)\)")
-_SPACE = re.compile(rb"[\s,]*")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|"', re.DOTALL)
-_SCALAR = re.compile(rb"[^,}\]\s]+")
-
-
-class NotAnObjectError(Exception):
-    """The text ended or broke before the wanted place; holds the byte reached."""
+_HEADERS = (b'"schemaVersion"', b'"traceEvents"')
+#: what may follow a document: space, and the zero bytes of a file whose blocks were never written
+_BLANK = b" \t\r\n\0"
+#: what decoding a sound or damaged piece may raise; a ValidationError is a DecodeError
+_FAULTS = (msgspec.DecodeError, RecursionError)
 
 
 class TraceText(Generic[T]):
@@ -48,7 +50,7 @@ class TraceText(Generic[T]):
     decode : callable
         Decodes ``[event, …]`` to a list, raising ``msgspec.DecodeError`` or ``ValidationError``.
     lenient : callable
-        Turns one decoded JSON object of any shape into an event, or None.
+        Turns the text of one JSON value of any shape into an event, or None.
 
     Attributes
     ----------
@@ -64,7 +66,7 @@ class TraceText(Generic[T]):
         blocks: Iterator[bytes],
         label: str,
         decode: Callable[[bytes], list[T]],
-        lenient: Callable[[Any, Counter[str]], T | None],
+        lenient: Callable[[bytes, Counter[str]], T | None],
     ) -> None:
         self.pairs: list[tuple[str, Any]] = []
         self.counts: Counter[str] = Counter()
@@ -105,7 +107,8 @@ class TraceText(Generic[T]):
         ReadError
             When the text is not JSON.
         """
-        self._more()
+        while len(self._buffer) < 3 and self._more():
+            pass
         if self._buffer[:3] == b"\xef\xbb\xbf":
             self._buffer = self._buffer[3:]
         self._buffer = self._buffer.lstrip()
@@ -121,17 +124,19 @@ class TraceText(Generic[T]):
 
     def _open_object(self) -> bool:
         while True:
+            pairs: Pairs = []
             try:
-                at, found = self._walk_pairs(1)
+                at, found = _walk(self._buffer, 1, pairs)
             except NotAnObjectError as e:
                 if len(self._buffer) < MAX_UNIT_BYTES and self._more():
                     continue
                 self._refuse_header(int(e.args[0]))
+            self._keep(pairs)
             self._buffer = self._buffer[at:]
             return found
 
     def _refuse_header(self, at: int) -> None:
-        two = self._buffer.count(b'"schemaVersion"') > 1 or self._buffer.count(b'"traceEvents"') > 1
+        two = any(self._buffer.count(key) > 1 for key in _HEADERS)
         why = "two headers found" if two else "the header breaks off or is damaged"
         raise ReadError(
             f"not valid JSON at byte {at:,}: {why}",
@@ -139,39 +144,17 @@ class TraceText(Generic[T]):
             hint="was one path used by several ranks?" if two else "copy or record it again",
         )
 
-    def _walk_pairs(self, at: int) -> tuple[int, bool]:
-        """Collect top-level pairs from byte ``at``; stop after ``"traceEvents": [`` or ``}``."""
-        pairs: list[tuple[str, Any]] = []
-        buffer = self._buffer
-        while True:
-            at = _skip(buffer, at)
-            if buffer[at : at + 1] == b"}":
-                self.pairs += pairs
-                return at + 1, False
-            key = _STRING.match(buffer, at)
-            if not key:
-                raise NotAnObjectError(at)
-            colon = _skip(buffer, key.end())
-            if buffer[colon : colon + 1] != b":":
-                raise NotAnObjectError(colon)
-            start = _skip(buffer, colon + 1)
-            if key.group() == b'"traceEvents"' and buffer[start : start + 1] == b"[":
-                self.pairs += pairs
-                return start + 1, True
-            end = _value_end(buffer, start)
-            pairs.append((self._text(key.group()), self._value(buffer[start:end])))
-            at = end
-
-    def _text(self, literal: bytes) -> str:
-        return str(self._value(literal))
+    def _keep(self, pairs: Pairs) -> None:
+        """Decode top-level pairs."""
+        self.pairs += [(str(self._value(key)), self._value(value)) for key, value in pairs]
 
     def _value(self, text: bytes) -> Any:
         try:
             return msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError):
+        except _FAULTS:
             try:
                 return msgspec.json.decode(mend(text, self.counts))
-            except (msgspec.DecodeError, RecursionError):
+            except _FAULTS:
                 self.counts["unreadable-header"] += 1
                 return None
 
@@ -179,100 +162,99 @@ class TraceText(Generic[T]):
 
     def events(self) -> Iterator[list[T]]:
         """Yield the events in lists of bounded size, then read the tail into `pairs`."""
-        while True:
+        done = False
+        while not done:
             while len(self._buffer) < PIECE_BYTES and self._more():
                 pass
-            self._buffer = self._buffer[_skip(self._buffer, 0) :]
-            if self._ended:
-                last = self._last_piece()
-                self._num_events += len(last)
-                yield last
-                return
-            piece, done = self._next_piece()
+            self._buffer = self._buffer[skip(self._buffer, 0) :]
+            piece, done = self._last_piece() if self._ended else self._next_piece()
             self._num_events += len(piece)
             yield piece
-            if done:
-                return
 
     def _next_piece(self) -> tuple[list[T], bool]:
         """Decode up to the last event boundary of the buffer; True when the array ended."""
-        fault: msgspec.DecodeError | None = None
-        cuts = _cuts(self._buffer)
+        fault: Exception | None = None
+        cuts = likely_cuts(self._buffer)
         for end, following in cuts:
             try:
-                events = self._decode(b"".join((b"[", memoryview(self._buffer)[:end], b"]")))
-            except msgspec.ValidationError:
-                events = self._decode_loosely(self._buffer[:end])
-            except msgspec.DecodeError as e:
+                return self._take(self._items(self._buffer[:end]), following)
+            except _FAULTS as e:
                 if trailing := _TRAILING.search(str(e)):
                     return self._close(int(trailing.group(1))), True
-                fault = fault or e
-                if "truncated" in str(e):
-                    continue
-                break
-            self._buffer = self._buffer[following:]
-            return events, False
-        if not cuts and len(self._buffer) < MAX_UNIT_BYTES:
-            self._more()
+                fault = e
+                if "truncated" not in str(e):  # not a boundary in arguments, but damage
+                    return self._take(self._salvage(self._buffer[:end], fault), following)
+        sure = sure_cut(self._buffer)
+        if sure is None:
+            self._grow()
             return [], False
-        if not cuts:
+        end, following = sure
+        try:
+            return self._take(self._items(self._buffer[:end]), following)
+        except _FAULTS as e:
+            if trailing := _TRAILING.search(str(e)):
+                return self._close(int(trailing.group(1))), True
+            return self._take(self._salvage(self._buffer[:end], fault or e), following)
+
+    def _take(self, events: list[T], following: int) -> tuple[list[T], bool]:
+        self._buffer = self._buffer[following:]
+        return events, False
+
+    def _grow(self) -> None:
+        """Read on when the buffer holds no whole event; twice as much, so that it ends."""
+        wanted = 2 * len(self._buffer)
+        if len(self._buffer) >= MAX_UNIT_BYTES:
             raise ReadError(
                 f"one event is larger than {MAX_UNIT_BYTES >> 20} MiB",
                 where=self._label,
                 hint="this is not a trace, or it is damaged",
             )
-        end, following = cuts[0]
-        events = self._salvage(self._buffer[:end], fault)
-        self._buffer = self._buffer[following:]
-        return events, False
+        while len(self._buffer) <= wanted and self._more():
+            pass
 
-    def _last_piece(self) -> list[T]:
+    def _last_piece(self) -> tuple[list[T], bool]:
         """Decode what is left once the text has ended."""
-        text = b"[" + self._buffer
         try:
-            events = self._decode(text)
-            self._buffer = b""
-            return self._ended_bare(events)
-        except msgspec.ValidationError:
-            return self._last_loosely()
-        except msgspec.DecodeError as e:
+            events = self._items(self._buffer, closed=True)
+        except _FAULTS as e:
             if trailing := _TRAILING.search(str(e)):
-                return self._close(int(trailing.group(1)))
-            return self._last_damaged(e)
-
-    def _last_loosely(self) -> list[T]:
-        """The last piece when its events have odd types: find the array's end without types."""
-        text = b"[" + self._buffer
-        try:
-            msgspec.json.decode(text, type=list[msgspec.Raw])
-            end = len(self._buffer)
-        except msgspec.DecodeError as e:
-            trailing = _TRAILING.search(str(e))
-            if not trailing:
-                return self._last_damaged(e)
-            return self._close(int(trailing.group(1)))
-        events = self._decode_loosely(self._buffer[:end].rstrip().removesuffix(b"]"))
-        return self._ended_bare(events)
-
-    def _ended_bare(self, events: list[T]) -> list[T]:
-        """The array ended with the text: right for a bare array, a cut file otherwise."""
-        if not self._bare:
+                return self._close(int(trailing.group(1))), True
+            return self._last_damaged(e), True
+        if not self._bare:  # the array ended with the text, its object did not
             self._cut_short(len(events))
-        return events
+        return events, True
 
-    def _last_damaged(self, fault: msgspec.DecodeError) -> list[T]:
+    def _last_damaged(self, fault: Exception) -> list[T]:
         """The text ends inside the array, or its last piece is damaged."""
-        body, end = self._buffer, len(self._buffer)
-        closing = re.search(rb"\}\s*\]\s*(?:\}\s*$|,\s*\"[^\"]+\"\s*:|$)", body)
-        if closing:
-            end = closing.start() + 1
-        events = self._salvage(body[:end], fault, cut=closing is None)
-        if closing:
-            self._buffer = body[body.index(b"]", end) :]
-            self._tail()
-        else:
+        body = self._buffer
+        end = self._array_end(body)
+        if end is None:
+            events = self._salvage(body, fault, cut=True)
             self._cut_short(len(events))
+            return events
+        events = self._salvage(body[:end], fault)
+        self._buffer = body[end:]
+        self._tail(len(events))
         return events
+
+    def _array_end(self, body: bytes) -> int | None:
+        """Where the array ends: where nothing but top-level keys follows; None where it does not."""
+        budget = 8 * len(body)  # of bytes looked at: hostile text has many likely ends
+        for at in array_ends(body):
+            after = at + 1
+            try:
+                if not self._bare:
+                    after, second = _walk(body, after, [])
+                    if second:
+                        return None
+                if not body[after : after + 64].strip(_BLANK) and not body[after:].strip(_BLANK):
+                    return at
+            except NotAnObjectError:
+                after = len(body)
+            budget -= after - at
+            if budget < 0:
+                return None
+        return None
 
     def _cut_short(self, num_last: int) -> None:
         self.recovered = self._num_events + num_last
@@ -286,35 +268,32 @@ class TraceText(Generic[T]):
         """The array ends within the buffer, before ``byte`` of ``[`` + buffer."""
         end = self._buffer.rfind(b"]", 0, byte - 2)
         body = self._buffer[:end]
-        try:
-            events = self._decode(b"[" + body + b"]") if body.strip() else []
-        except msgspec.ValidationError:
-            events = self._decode_loosely(body)
+        events = self._items(body) if body.strip() else []
         self._buffer = self._buffer[end:]
-        self._tail()
+        self._tail(len(events))
         return events
 
-    def _tail(self) -> None:
+    def _tail(self, num_last: int) -> None:
         """Read the keys behind the array; the buffer starts at its closing bracket."""
         while not self._ended:
             if len(self._buffer) > MAX_UNIT_BYTES * 4:
                 raise ReadError("more than 256 MiB follow the events", where=self._label)
             self._more()
         if self._bare:
-            rest = self._buffer[1:].strip()
-            if rest:
+            if self._buffer[1:].strip(_BLANK):
                 self._second_document()
             return
+        pairs: Pairs = []
         try:
-            at, second = self._walk_pairs(1)
-        except NotAnObjectError as e:
-            if self._buffer[int(e.args[0]) :].strip():
+            at, second = _walk(self._buffer, 1, pairs)
+        except NotAnObjectError:
+            if any(key in self._buffer for key in _HEADERS):
                 self._second_document()
-            else:
-                self.counts["unclosed-object"] += 1
-            return
-        if second or self._buffer[at:].strip():
-            self._second_document()
+            self._cut_short(num_last)
+        else:
+            if second or self._buffer[at:].strip(_BLANK):
+                self._second_document()
+        self._keep(pairs)
 
     def _second_document(self) -> None:
         raise ReadError(
@@ -323,65 +302,65 @@ class TraceText(Generic[T]):
             hint="was one path used by several ranks?",
         )
 
-    # -- damaged pieces -----------------------------------------------------------------------
+    # -- odd and damaged pieces ---------------------------------------------------------------
 
-    def _decode_loosely(self, text: bytes) -> list[T]:
-        """Decode a sound piece whose events have fields of unexpected types."""
-        made = (self._one(item) for item in msgspec.json.decode(b"[" + text + b"]"))
+    def _items(self, text: bytes, *, closed: bool = False) -> list[T]:
+        """The events of a piece that is valid JSON, whatever the types of their fields.
+
+        Raises
+        ------
+        msgspec.DecodeError, RecursionError
+            When it is no valid JSON, or not up to its end.
+        """
+        whole = b"[" + text if closed else b"[" + text + b"]"
+        try:
+            return self._decode(whole)
+        except msgspec.ValidationError:
+            items = msgspec.json.decode(whole, type=list[msgspec.Raw])
+        return self._one_by_one([bytes(item) for item in items])
+
+    def _one_by_one(self, items: list[bytes]) -> list[T]:
+        made = [self._one(item) for item in items]
         return [event for event in made if event is not None]
 
-    def _one(self, item: Any) -> T | None:
-        event = self._lenient(item, self.counts)
-        if event is None:
-            self.counts["unreadable-event"] += 1
-        return event
+    def _one(self, item: bytes) -> T | None:
+        for mended in (False, True):
+            try:
+                event = self._lenient(mend(item, self.counts) if mended else item, self.counts)
+            except _FAULTS:
+                continue
+            if event is not None:
+                return event
+            break
+        self.counts["unreadable-event"] += 1
+        return None
 
-    def _salvage(
-        self, text: bytes, fault: msgspec.DecodeError | None, *, cut: bool = False
-    ) -> list[T]:
+    def _salvage(self, text: bytes, fault: Exception, *, cut: bool = False) -> list[T]:
         """Mend a damaged piece; what cannot be mended is dropped event by event."""
-        if b'"traceEvents"' in text or b'"schemaVersion"' in text:
+        if any(key in text for key in _HEADERS):
             self._two_headers(text)
-        if fault is not None and self._first_fault < 0 and not cut:
+        if self._first_fault < 0 and not cut:
             at = _AT_BYTE.search(str(fault))
             self._first_fault = self._offset() + (int(at.group(1)) - 2 if at else 0)
-        mended = mend(text, self.counts)
+        mended = mend(text, self.counts).rstrip().rstrip(b",")
         try:
-            return self._decode_loosely(mended.rstrip().rstrip(b","))
-        except (msgspec.DecodeError, RecursionError):
-            return self._piecewise(mended, cut)
+            return self._items(mended)
+        except _FAULTS:
+            objects, num_bad = sound_objects(mended)
+        # the part that a cut file ends with is not damage
+        self.counts["unreadable-event"] += num_bad - (cut and num_bad > 0)
+        try:
+            return self._items(b",".join(objects))
+        except RecursionError:  # one is nested as deep as can be, and one level more in a list
+            return self._one_by_one(objects)
 
     def _two_headers(self, text: bytes) -> None:
-        at = self._offset() + max(text.find(b'"traceEvents"'), text.find(b'"schemaVersion"'))
+        at = self._offset() + max(text.find(key) for key in _HEADERS)
         raise ReadError(
             f"not valid JSON near byte {at:,}: two headers found",
             where=self._label,
             hint="was one path used by several ranks?",
         )
-
-    def _piecewise(self, text: bytes, cut: bool) -> list[T]:
-        """Decode event by event, joining parts that were cut inside arguments."""
-        starts = [m.start() for m in _EVENT_START.finditer(text)] + [len(text)]
-        out: list[T] = []
-        i = 0
-        while i < len(starts) - 1:
-            for j in range(i + 1, min(i + 6, len(starts))):
-                part = text[starts[i] : starts[j]].rstrip().rstrip(b",]").rstrip()
-                try:
-                    item = msgspec.json.decode(part)
-                except (msgspec.DecodeError, RecursionError):
-                    continue
-                event = self._one(item)
-                if event is not None:
-                    out.append(event)
-                i = j
-                break
-            else:
-                i += 1
-                # the part that a cut file ends with is not damage
-                if not (cut and i == len(starts) - 1):
-                    self.counts["unreadable-event"] += 1
-        return out
 
     @property
     def first_fault(self) -> int:
@@ -389,45 +368,33 @@ class TraceText(Generic[T]):
         return self._first_fault
 
 
-def _skip(buffer: bytes, at: int) -> int:
-    """The first byte at or after ``at`` that is neither space nor comma."""
-    match = _SPACE.match(buffer, at)
-    return match.end() if match else at
+def _walk(text: bytes, at: int, pairs: Pairs) -> tuple[int, bool]:
+    """Collect an object's pairs from byte ``at``, up to ``"traceEvents": [`` or its end.
 
+    Returns
+    -------
+    at : int
+        Behind the bracket.
+    found : bool
+        Whether it is that of ``traceEvents``.
 
-def _value_end(buffer: bytes, start: int) -> int:
-    """End of the JSON value at ``start``, however damaged its inside."""
-    first = buffer[start : start + 1]
-    if first == b'"':
-        text = _STRING.match(buffer, start)
-        if not text:
-            raise NotAnObjectError(start)
-        return text.end()
-    if first not in (b"{", b"["):
-        scalar = _SCALAR.match(buffer, start)
-        if not scalar or scalar.end() == len(buffer):
-            raise NotAnObjectError(start)
-        return scalar.end()
-    depth = 0
-    for token in _STRUCTURE.finditer(buffer, start):
-        mark = token.group()
-        if mark in (b"{", b"["):
-            depth += 1
-        elif mark in (b"}", b"]"):
-            depth -= 1
-            if depth == 0:
-                return token.end()
-        elif mark == b'"':
-            break
-    raise NotAnObjectError(start)
-
-
-def _cuts(buffer: bytes) -> list[tuple[int, int]]:
-    """Likely event boundaries, last first: (end of an event, start of the next)."""
-    for pattern in (_BOUNDARY, _ANY_BOUNDARY):
-        for window in (1 << 16, 1 << 20, len(buffer)):
-            low = max(0, len(buffer) - window)
-            found = [(m.start() + 1, m.end()) for m in pattern.finditer(buffer, low)]
-            if found:
-                return found[: -MAX_CUTS - 1 : -1]
-    return []
+    Raises
+    ------
+    NotAnObjectError
+        When the text ends before; ``pairs`` then has those that are whole.
+    """
+    while True:
+        at = skip(text, at)
+        if text[at : at + 1] == b"}":
+            return at + 1, False
+        key = STRING.match(text, at)
+        if not key:
+            raise NotAnObjectError(at)
+        colon = skip(text, key.end())
+        if text[colon : colon + 1] != b":":
+            raise NotAnObjectError(colon)
+        start = skip(text, colon + 1)
+        if key.group() == b'"traceEvents"' and text[start : start + 1] == b"[":
+            return start + 1, True
+        at = value_end(text, start)
+        pairs.append((key.group(), text[start:at]))

@@ -93,6 +93,7 @@ class ExactEvent(msgspec.Struct, gc=False):
 _NO_ARGS = Args()
 _DECODER = msgspec.json.Decoder(list[Event])
 _EXACT = msgspec.json.Decoder(list[ExactEvent])
+_EXACT_ONE = msgspec.json.Decoder(ExactEvent)
 #: µs below which a double with three decimals rounds to the right nanosecond (2**53 / 1000)
 EXACT_BELOW_US = 2.0**53 / 1024
 #: phases that carry no time of their own: flows, instants, counters, and what `timed` takes
@@ -132,7 +133,11 @@ def read(
         keep[:] = [text]
         return _DECODER.decode(text)
 
-    text = TraceText(blocks, label, decode, _lenient)
+    def lenient(text: bytes, counts: Counter[str]) -> Event | None:
+        keep.clear()  # the event brings its times as written
+        return _lenient(text, counts)
+
+    text = TraceText(blocks, label, decode, lenient)
     if not text.open():
         raise NotATraceError(kind_of_document([k for k, _ in text.pairs]), where=label)
     builder = ColumnBuilder(COLLECTIVE_ARGS)
@@ -155,11 +160,11 @@ def _add(
     builder.num_read += len(events)
     timed = [e for e in events if e.ph == "X"]
     if len(timed) != len(events):
-        for e in [e for e in events if e.ph not in _NOT_READ]:
-            _other(builder, e, counts)
+        _add_others(builder, events, raw, counts)
     if not timed:
         return
-    starts, durations = _times(timed, events, raw, counts)
+    starts = _times([e.ts for e in timed], "ts", ("X",), events, raw, counts)
+    durations = _times([e.dur for e in timed], "dur", ("X",), events, raw, counts)
     args = [e.args or _NO_ARGS for e in timed]
     builder.add(
         start_ns=starts,
@@ -169,7 +174,7 @@ def _add(
         external_id=_external_ids(args),
     )
     # three quarters of a trace are operators and frames, which have none of these
-    rows = [i for i, e in enumerate(timed) if e.cat not in _HOST_ONLY]
+    rows = _without([e.cat for e in timed], _HOST_ONLY)
     some = [args[i] for i in rows]
     builder.fill(
         rows,
@@ -230,16 +235,28 @@ def _dims(a: Args) -> dict[str, Any]:
     return detail
 
 
-def _other(builder: ColumnBuilder, e: Event, counts: Counter[str]) -> None:
+def _without(values: list[Any], known: frozenset[str]) -> list[int]:
+    """Places of the values that are not known."""
+    try:
+        return [i for i, value in enumerate(values) if value not in known]
+    except TypeError:  # lists and objects (hostile input) have no hash
+        return [i for i, value in enumerate(values) if str(value) not in known]
+
+
+def _add_others(
+    builder: ColumnBuilder, events: list[Event], raw: list[bytes], counts: Counter[str]
+) -> None:
     """Rows that are not complete events: names of threads, and begin/end pairs."""
-    if e.ph == "M":
-        if e.name in ("thread_name", "process_name") and e.args is not None:
+    others = [events[at] for at in _without([e.ph for e in events], _NOT_READ)]
+    for e in others:
+        if e.ph == "M" and e.name in ("thread_name", "process_name") and e.args is not None:
             builder.name_lane(str(e.name), (e.pid, e.tid), e.args.name)
-    elif e.ph in ("B", "E"):
-        ts = _exact_ns(e.ts)
-        if ts is None:
-            counts["wrong-type"] += 1
-        else:
+    halves = [e for e in others if e.ph in ("B", "E")]
+    if not halves:
+        return
+    times = _times([e.ts for e in halves], "ts", ("B", "E"), events, raw, counts)
+    for e, ts in zip(halves, times.tolist(), strict=True):
+        if ts != NO_TIME:
             builder.half(e.ph == "B", (e.pid, e.tid), e.name, e.cat, ts)
 
 
@@ -247,18 +264,25 @@ def _other(builder: ColumnBuilder, e: Event, counts: Counter[str]) -> None:
 
 
 def _times(
-    timed: list[Event], events: list[Event], raw: list[bytes], counts: Counter[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and durations in exact nanoseconds; -1 duration where there is none."""
-    ts, dur = [e.ts for e in timed], [e.dur for e in timed]
-    starts, durations = _fast_ns(ts), _fast_ns(dur)
-    if starts is not None and durations is not None:
-        return starts, durations
-    exact = _redecode(raw, len(events))
-    if exact is not None:
-        rows = [e for e in exact if e.ph == "X"]
-        ts, dur = [_as_written(e.ts) for e in rows], [_as_written(e.dur) for e in rows]
-    return _slow_ns(ts, counts), _slow_ns(dur, counts)
+    values: list[Any],
+    field: str,
+    phases: tuple[str, ...],
+    events: list[Event],
+    raw: list[bytes],
+    counts: Counter[str],
+) -> NDArray[np.int64]:
+    """Exact nanoseconds of the given values; `NO_TIME` for one that is no time.
+
+    Where a double cannot hold them they are read again from the text, as what ``field`` is in the
+    events of the given phases.
+    """
+    found = _fast_ns(values)
+    if found is not None:
+        return found
+    exact = [getattr(e, field) for e in _redecode(raw, len(events)) if e.ph in phases]
+    if len(exact) == len(values):
+        values = [_as_written(value) for value in exact]
+    return _slow_ns(values, counts)
 
 
 def _fast_ns(values: list[Any]) -> NDArray[np.int64] | None:
@@ -276,31 +300,26 @@ def _fast_ns(values: list[Any]) -> NDArray[np.int64] | None:
             whole = np.array(values, dtype=np.int64)
         except OverflowError:
             return None
-        if np.abs(whole).max() < 2**63 // 1000:
+        if max(abs(int(whole.min())), int(whole.max())) < 2**62 // 1000:
             return whole * 1000
     return None
 
 
-def _redecode(raw: list[bytes], num_events: int) -> list[ExactEvent] | None:
-    """The piece once more, with its numbers as written."""
-    if not raw:
-        return None
+def _redecode(raw: list[bytes], num_events: int) -> list[ExactEvent]:
+    """The piece once more, with its numbers as written; empty when that cannot be had."""
     try:
-        exact = _EXACT.decode(raw[0])
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
-    return exact if len(exact) == num_events else None
+        exact = _EXACT.decode(raw[0]) if raw else []
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return exact if len(exact) == num_events else []
 
 
 def _as_written(raw: msgspec.Raw) -> Any:
     """A number as a Decimal with all its digits; anything else as JSON has it."""
     text = bytes(raw)
-    if text[:1] in b"-0123456789":
-        return Decimal(text.decode())
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    if text[:1] in (b"{", b"["):
+        return ()  # anything that is no time
+    return msgspec.json.decode(text) if text[:1] in b'"tfn' else Decimal(text.decode())
 
 
 def _slow_ns(values: list[Any], counts: Counter[str]) -> NDArray[np.int64]:
@@ -321,16 +340,18 @@ NO_TIME = -(2**62)
 
 def _exact_ns(value: Any) -> int | None:
     """Nanoseconds of a µs value of any type; None when it is no finite number."""
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     if isinstance(value, int):
         ns = value * 1000
     else:
         try:
-            number = Decimal(value.strip() if isinstance(value, str) else str(value))
-            ns = int((number * 1000).to_integral_value())
-        except (InvalidOperation, ValueError, OverflowError, TypeError):
+            number = Decimal(str(value).strip())
+        except InvalidOperation:
             return None
+        if not number.is_finite() or number.adjusted() > 18:
+            return None
+        ns = int((number * 1000).to_integral_value())
     return ns if abs(ns) < 2**62 else None
 
 
@@ -362,15 +383,28 @@ def _as_int(value: Any) -> int:
     return value if -(2**63) <= value < 2**63 else value & (2**63 - 1)
 
 
-def _lenient(item: Any, counts: Counter[str]) -> Event | None:
-    """An event from a JSON object whose fields may have any type; None when it is no object."""
+def _lenient(text: bytes, counts: Counter[str]) -> Event | None:
+    """An event from a JSON object whose fields may have any type; None when it is no object.
+
+    Raises
+    ------
+    msgspec.DecodeError, RecursionError
+        When it is no JSON.
+    """
+    item = msgspec.json.decode(text)
     if not isinstance(item, dict):
         return None
     args = item.get("args")
     if args is not None and not isinstance(args, dict):
         counts["wrong-type"] += 1
-    known = {k: item[k] for k in ("ph", "name", "cat", "pid", "tid", "ts", "dur") if k in item}
-    return Event(**known, args=_lenient_args(args) if isinstance(args, dict) else None)
+    known = {k: item[k] for k in ("ph", "name", "cat", "pid", "tid") if k in item}
+    exact = _EXACT_ONE.decode(text)
+    return Event(
+        **known,
+        ts=_as_written(exact.ts),
+        dur=_as_written(exact.dur),
+        args=_lenient_args(args) if isinstance(args, dict) else None,
+    )
 
 
 def _lenient_args(args: dict[str, Any]) -> Args:
@@ -402,16 +436,13 @@ def _finish(builder: ColumnBuilder, text: TraceText[Event], label: str) -> Event
 
 
 def _nothing_timed(table: EventTable, text: TraceText[Event], label: str) -> ReadError:
-    if table.counts["read"] and table.counts["read"] == builder_objects(text):
-        return NotATraceError("a JSON list whose items are no events", where=label)
     rows = table.counts["read"]
+    if not rows and text.counts["unreadable-event"]:
+        return NotATraceError("a JSON list whose items are no events", where=label)
     what = f"no timed events in this file ({rows:,} other rows)" if rows else "no events in this file"
+    if text.recovered is not None:
+        what = f"{what}, which is cut short at byte {text.read_bytes:,}"
     return ReadError(what, where=label, hint="record the trace again")
-
-
-def builder_objects(text: TraceText[Event]) -> int:
-    """How many rows were no JSON objects at all."""
-    return text.counts["unreadable-event"]
 
 
 def kind_of_document(keys: list[str]) -> str:

@@ -12,11 +12,15 @@ import heapq
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from tracekit.core.errors import ReadError
+from tracekit.io.sources import Limits, Source
 
 Ints = NDArray[np.int64]
 
@@ -222,8 +226,8 @@ def encoded(value: Any) -> bytes:
 
     Examples
     --------
-    >>> encoded("a\\ud800</b>")
-    b'"a?</b>"'
+    >>> encoded({"name": "a" + chr(0xD800), "id": 2**70})
+    b'{"name":"a?","id":1180591620717411303424}'
     """
     try:
         return msgspec.json.encode(value)
@@ -263,3 +267,11 @@ def lanes(start: Ints, end: Ints) -> Ints:
         heapq.heappush(busy, (stop, lane))
         found[i] = lane
     return found
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file, plain or gzip, was written by a `PerfettoWriter`."""
+    try:
+        return Source(path).head(Limits(), len(SIGNATURE)) == SIGNATURE
+    except (ReadError, OSError):
+        return False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tracekit.core.errors import NotATraceError, ReadError
 from tracekit.io import flight_recorder, kineto
-from tracekit.io.sources import SQLITE, Limits, Source, prefetch
+from tracekit.io.sources import SQLITE, ZIP, Limits, Source, prefetch
 from tracekit.io.table import EventTable
 
 HEAD_BYTES = 65536
@@ -48,11 +48,13 @@ def read_source(
         When it is damaged beyond recovery, or a limit was reached.
     """
     head = source.head(limits, HEAD_BYTES)
-    _refuse_foreign(source, head)
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    is_json = start in (b"{", b"[")
+    if not is_json:
+        _refuse_foreign(source, head)
     if flight_recorder.sniff(head):
         return flight_recorder.read(_whole(source, limits), source.label)
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if start not in (b"{", b"[") and not _blank(head):
+    if not is_json and not _blank(head):
         raise NotATraceError("neither JSON nor a flight-recorder dump", where=source.label)
     blocks = source.blocks(limits)
     if source.is_packed():
@@ -73,6 +75,9 @@ def _blank(head: bytes) -> bool:
 def _refuse_foreign(source: Source, head: bytes) -> None:
     if not head:
         raise ReadError("empty file", where=source.label, hint="copy or record it again")
+    if head.startswith(ZIP):
+        what = "a zip archive that is damaged or holds no file"
+        raise ReadError(what, where=source.label, hint="copy it again or unpack it by hand")
     if head.startswith(SQLITE):
         what = "an SQLite database, probably an Nsight Systems export; it cannot be read yet"
         raise NotATraceError(what, where=source.label, hint="give the Kineto trace of the run")

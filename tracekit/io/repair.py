@@ -5,21 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-#: a string literal, or a bare word where JSON wants a value
+#: a string literal, or outside of one: a bare word where JSON wants a value, a number with a
+#: three-digit exponent, a comma before a closing bracket
 _TOKEN = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|(?<![\w"])[-+]?(?:[iI]nf(?:inity)?|[nN]a[nN]|None|undefined)\b', re.DOTALL
+    rb'"(?:[^"\\]|\\.)*"'
+    rb'|(?<![\w"])[-+]?(?:[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN|None|undefined)\b(?:\(\w*\))?'
+    rb"|(?<=[\s:,\[])-?\d+(?:\.\d*)?[eE]\+?\d{3,}(?=[\s,}\]])"
+    rb"|,(?=\s*[\]}])",
+    re.DOTALL,
 )
 _BAD_IN_STRING = re.compile(rb'[\x00-\x1f]|\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})', re.DOTALL)
 _ESCAPE = re.compile(rb'\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])', re.DOTALL)
-_TRAILING_COMMA = re.compile(rb",(\s*[\]}])")
-_HUGE = re.compile(rb"(?<=[\s:,\[])-?\d+(?:\.\d*)?[eE]\+?\d{3,}(?=[\s,}\]])")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 
 def mend(text: bytes, counts: Counter[str]) -> bytes:
     """Return ``text`` with known writer faults mended.
 
-    Mended are bytes that are not UTF-8, raw control bytes and lone backslashes in strings, bare
-    ``inf`` and ``nan`` (they become ``null``), numbers beyond a double, and trailing commas.
+    Mended are bytes that are not UTF-8, raw control bytes, lone backslashes and halves of surrogate
+    pairs in strings, bare ``inf`` and ``nan`` (they become ``null``), numbers beyond a double, and
+    trailing commas.
 
     Parameters
     ----------
@@ -32,17 +38,15 @@ def mend(text: bytes, counts: Counter[str]) -> bytes:
 
     def token(match: re.Match[bytes]) -> bytes:
         found = match.group()
-        if found[:1] != b'"':
-            counts["bare-word"] += 1
-            return b"null"
-        return _mend_string(found, counts) if _needs_mending(found) else found
+        if found[:1] == b'"':
+            return _mend_string(found, counts) if _needs_mending(found) else found
+        if found == b",":
+            counts["trailing-comma"] += 1
+            return b""
+        counts["number-out-of-range" if found[-1:].isdigit() else "bare-word"] += 1
+        return b"null"
 
-    text = _TOKEN.sub(token, text)
-    text, huge = _HUGE.subn(b"null", text)
-    text, commas = _TRAILING_COMMA.subn(rb"\1", text)
-    counts["number-out-of-range"] += huge
-    counts["trailing-comma"] += commas
-    return text
+    return _TOKEN.sub(token, text)
 
 
 def _mend_utf8(text: bytes, counts: Counter[str]) -> bytes:
@@ -51,23 +55,26 @@ def _mend_utf8(text: bytes, counts: Counter[str]) -> bytes:
         return text
     except UnicodeDecodeError:
         shown = text.decode("utf-8", "replace")
-        counts["not-utf8"] += shown.count("\ufffd")
+        counts["not-utf8"] += shown.count("\ufffd") - text.count(b"\xef\xbf\xbd")
         return shown.encode("utf-8")
 
 
 def _needs_mending(literal: bytes) -> bool:
-    return _BAD_IN_STRING.search(_ESCAPE.sub(b"", literal)) is not None
+    bad = _BAD_IN_STRING.search(_ESCAPE.sub(b"", literal)) or _SURROGATE.search(literal)
+    return bad is not None
 
 
 def _mend_string(literal: bytes, counts: Counter[str]) -> bytes:
-    """Escape control bytes and double the backslashes that escape nothing."""
+    """Escape control bytes, double backslashes that escape nothing, replace half characters."""
     out = bytearray()
     body = literal[1:-1]
     at = 0
     while at < len(body):
-        escape = _ESCAPE.match(body, at)
+        escape = _PAIR.match(body, at) or _ESCAPE.match(body, at)
         if escape:
-            out += escape.group()
+            lone = len(escape.group()) == 6 and _SURROGATE.match(body, at)
+            counts["lone-surrogate"] += bool(lone)
+            out += rb"\ufffd" if lone else escape.group()
             at = escape.end()
             continue
         byte = body[at]
@@ -88,6 +95,7 @@ WORDS = {
     "bare-word": "bare inf or nan read as absent",
     "not-utf8": "bytes that are not UTF-8 replaced",
     "lone-backslash": "lone backslashes doubled",
+    "lone-surrogate": "halves of surrogate pairs replaced",
     "control-byte": "raw control bytes in names escaped",
     "number-out-of-range": "numbers beyond a double read as absent",
     "trailing-comma": "trailing commas removed",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import lzma
 import os
 import queue
+import struct
 import threading
 import zipfile
 import zlib
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from isal import igzip
+from isal import igzip, isal_zlib
 
 from tracekit.core.errors import LimitError, NoTraceError, Note, ReadError
 
@@ -22,6 +24,11 @@ GZIP, ZIP, SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 #: below this much unpacked data the compression ratio is not judged
 RATIO_FREE_BYTES = 64 << 20
 MAX_FOLDER_DEPTH = 6
+#: what the unpackers raise on damaged or unfit archives
+_PACKING_FAULTS = (
+    OSError, zlib.error, isal_zlib.error, lzma.LZMAError, zipfile.BadZipFile, struct.error,
+    RuntimeError, NotImplementedError, ValueError, KeyError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,13 @@ class Source:
                     _check(self, done, packed, limits)
                     yield block
         except EOFError as e:
+            kind = "zip member" if self.member else "gzip file"
             raise ReadError(
-                f"this gzip file ends early (got {done:,} bytes unpacked)",
+                f"this {kind} ends early (got {done:,} bytes unpacked)",
                 where=self.label,
                 hint="copy it again from where it was written",
             ) from e
-        except (OSError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as e:
+        except _PACKING_FAULTS as e:
             raise ReadError(
                 f"cannot be unpacked after {done:,} bytes ({_reason(e)})",
                 where=self.label,
@@ -286,7 +294,7 @@ def _members(path: Path) -> list[Source]:
                 return [Source(path)]
         with zipfile.ZipFile(path) as archive:
             names = [i.filename for i in archive.infolist() if not i.is_dir()]
-    except (OSError, zipfile.BadZipFile, ValueError):
+    except _PACKING_FAULTS:
         return [Source(path)]
     wanted = [n for n in names if not n.rsplit("/", 1)[-1].startswith((".", "_"))]
     return [Source(path, n) for n in sorted(wanted, key=natural_key)] or [Source(path)]

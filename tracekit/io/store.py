@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from tracekit.core.errors import Note
@@ -19,7 +22,9 @@ from tracekit.io.table import COLUMNS, EventTable
 
 SUFFIX = ".tracekit.arrow"
 MAX_BYTES = 20 << 30
-_SIDE = b"tracekit"
+_SIDE, _SUM = b"tracekit", b"crc32"
+#: a fragment this old was left by a process that died
+_FRAGMENT_S = 3600
 
 
 class Store:
@@ -41,17 +46,26 @@ class Store:
         """Whether there is an entry of that key (sound or not)."""
         return (self.path / (key + SUFFIX)).is_file()
 
-    def get(self, key: str) -> EventTable | None:
-        """The entry of that key, memory-mapped; None when there is none or it is damaged."""
+    def get(self, key: str, *, check: bool = True) -> EventTable | None:
+        """The entry of that key, memory-mapped; None when there is none or it is damaged.
+
+        Parameters
+        ----------
+        check : bool
+            Whether to compare checksums (5 GB/s); needless for an entry that was checked before.
+        """
+        import pyarrow as pa
+
         file = self.path / (key + SUFFIX)
         if not file.is_file():
             return None
         try:
-            table = _load(file)
-            os.utime(file)
-        except (OSError, ValueError, KeyError, TypeError, msgspec.MsgspecError):
-            file.unlink(missing_ok=True)
+            table = _load(file, check)
+        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, msgspec.MsgspecError):
+            _remove(file)
             return None
+        with suppress(OSError):  # the folder may be another's, or mounted read-only
+            os.utime(file)
         return table
 
     def put(self, key: str, table: EventTable, source: str) -> str | None:
@@ -65,7 +79,7 @@ class Store:
             Path(temporary).replace(self.path / (key + SUFFIX))
         except OSError as e:
             if temporary:
-                Path(temporary).unlink(missing_ok=True)
+                _remove(Path(temporary))
             return e.strerror or str(e)
         self._trim()
         return None
@@ -77,8 +91,12 @@ class Store:
         for used, size, file in sorted(files)[:-1]:
             if total <= MAX_BYTES:
                 break
-            file.unlink(missing_ok=True)
+            _remove(file)
             total -= size
+        for fragment in self.path.glob("*.part"):
+            with suppress(OSError):
+                if time.time() - fragment.stat().st_mtime > _FRAGMENT_S:
+                    fragment.unlink()
 
     def _files(self) -> list[tuple[float, int, Path]]:
         found = []
@@ -89,6 +107,11 @@ class Store:
                 continue
             found.append((status.st_mtime, status.st_size, file))
         return found
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
 
 
 def _entries_in(path: Path) -> list[Path]:
@@ -160,7 +183,12 @@ def _save(file: Path, table: EventTable, source: str) -> None:
         [asdict(n) for n in table.notes],
         source,
     )
-    metadata = {_SIDE: msgspec.json.encode(side), b"source": source.encode("utf-8", "replace")}
+    text = msgspec.json.encode(side)
+    metadata = {
+        _SIDE: text,
+        _SUM: str(_checksum(table.columns, text)).encode(),
+        b"source": source.encode("utf-8", "replace"),
+    }
     schema = pa.schema([(k, pa.from_numpy_dtype(t)) for k, t in COLUMNS.items()], metadata)
     batch = pa.record_batch([_array(table.columns[k]) for k in COLUMNS], schema=schema)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -175,14 +203,24 @@ def _array(column: NDArray[Any]) -> Any:
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
-def _load(file: Path) -> EventTable:
+def _checksum(columns: dict[str, NDArray[Any]], side: bytes) -> int:
+    found = isal_zlib.crc32(side)
+    for key in COLUMNS:
+        found = isal_zlib.crc32(np.ascontiguousarray(columns[key]), found)
+    return found
+
+
+def _load(file: Path, check: bool) -> EventTable:
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as mapped:
         reader = pa.ipc.open_file(mapped)
         batch = reader.get_batch(0)
-    side = msgspec.json.decode(reader.schema.metadata[_SIDE], type=_Side)
+    text = reader.schema.metadata[_SIDE]
     columns = {k: _column(batch.column(k), t) for k, t in COLUMNS.items()}
+    if check and int(reader.schema.metadata[_SUM]) != _checksum(columns, text):
+        raise ValueError("damaged since it was written")
+    side = msgspec.json.decode(text, type=_Side)
     return EventTable(
         columns,
         side.names,

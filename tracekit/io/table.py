@@ -15,7 +15,7 @@ COLUMNS: dict[str, Any] = {
     "start_ns": np.int64,  # relative to EventTable.base_ns
     "dur_ns": np.int64,
     "name": np.int32,  # row of EventTable.names
-    "cat": np.int16,  # row of EventTable.cats
+    "cat": np.int32,  # row of EventTable.cats
     "lane": np.int32,  # row of EventTable.lanes
     "device": np.int32,  # -1 when not recorded
     "stream": np.int64,  # -1 when not recorded

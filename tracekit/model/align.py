@@ -20,7 +20,9 @@ END_TOLERANCE_NS = 500_000
 MAX_SHIFT = 64
 
 
-def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> dict[int, int]:
+def guess_offsets(
+    buckets: Iterable[Bucket], known: dict[int, int]
+) -> tuple[dict[int, int], int]:
     """Rough clock differences of ranks, found from the operations themselves.
 
     For each rank the difference at which most ends coincide with those of the lowest rank of the
@@ -31,8 +33,14 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> dict[int,
     buckets : iterable of Bucket
     known : dict of int to int
         Offsets in ns that are known already; these ranks are left as they are.
+
+    Returns
+    -------
+    offsets : dict of int to int, ns
+    spread : int
+        The largest spread of the guessed ones, ns.
     """
-    offsets = dict(known)
+    offsets, spread = dict(known), 0
     for bucket in sorted(buckets, key=lambda b: -sum(map(len, b.values()))):
         if next(iter(bucket.values()))[0].op not in SYNCHRONISING | {"send_recv"}:
             continue
@@ -41,17 +49,18 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> dict[int,
             if rank != hub and rank not in offsets:
                 found = _coincidence(_ends(bucket[hub]), _ends(bucket[rank]))
                 if found is not None:
-                    offsets[rank] = offsets.get(hub, 0) + found
+                    offsets[rank] = offsets.get(hub, 0) + found[0]
+                    spread = max(spread, found[1])
         offsets.setdefault(hub, 0)
-    return offsets
+    return offsets, spread
 
 
 def _ends(operations: list[Operation]) -> Ints:
     return np.array([o.end for o in operations], dtype=np.int64)
 
 
-def _coincidence(hub: Ints, other: Ints) -> int | None:
-    """The difference ``other - hub`` shared by most pairs of ends; None without two such pairs."""
+def _coincidence(hub: Ints, other: Ints) -> tuple[int, int] | None:
+    """The difference ``other - hub`` shared by most pairs of ends, and its spread; or None."""
     reach = MAX_SHIFT + abs(len(hub) - len(other))
     differences = []
     for shift in range(-reach, reach + 1):
@@ -65,13 +74,19 @@ def _coincidence(hub: Ints, other: Ints) -> int | None:
     width = min(END_TOLERANCE_NS, int(np.median(gaps)) // 4) if len(gaps) else END_TOLERANCE_NS
     count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
     best = int(count.max())
-    if best < 2:
+    # a real difference is shared by most pairs
+    if best < max(2, min(len(hub), len(other)) / 2):
         return None
-    good = np.flatnonzero(count >= max(2, 0.8 * best))
-    middles = (every[good] + every[good + count[good] - 1]) // 2
-    at = int(np.abs(middles).argmin())
-    window = every[good[at] : good[at] + count[good[at]]]
-    return int(np.median(window))
+    middles = (every + every[np.arange(len(every)) + count - 1]) // 2
+    small = np.flatnonzero((np.abs(middles) <= width) & (count >= max(2, best / 2)))
+    if len(small):  # half as many pairs that need no difference speak for none
+        at = int(small[count[small].argmax()])
+    else:
+        good = np.flatnonzero(count >= max(2, 0.8 * best))
+        at = int(good[np.abs(middles[good]).argmin()])
+    window = every[at : at + count[at]]
+    middle = int(np.median(window))
+    return middle, int(np.median(np.abs(window - middle)))
 
 
 def align(bucket: Bucket, offsets: dict[int, int], slack_ns: int) -> list[Members]:

@@ -191,7 +191,8 @@ def _by_order(
     rest: list[Operation], names: Names, offsets: dict[int, int], slack_ns: int
 ) -> list[tuple[Match, Members]]:
     buckets, lonely = _buckets(rest, names)
-    offsets = guess_offsets(buckets, offsets)
+    offsets, spread = guess_offsets(buckets, offsets)
+    slack_ns = max(slack_ns, spread)
     found: list[tuple[Match, Members]] = [("order", {o.rank: o}) for o in lonely]
     for bucket in buckets:
         found += [("order", members) for members in align(bucket, offsets, slack_ns)]
@@ -218,12 +219,13 @@ def _buckets(rest: list[Operation], names: Names) -> tuple[list[Bucket], list[Op
 def _order_key(o: Operation, names: Names, pairwise: bool) -> tuple[Any, ...] | None:
     if o.op == "send_recv" and o.src is not None and o.dst is not None:
         return ("pair", o.src, o.dst, o.group.key, o.num_bytes)
-    if o.op == "send_recv" and (pairwise or o.group.known):
+    if o.group.ambiguous or (o.op == "send_recv" and (pairwise or o.group.known)):
         return None
     if not o.group.known:
         # unlinked kernels lack the annotation their partners have: go by the kernel's own word
         word = names.op(None, o.kernel) or o.op or o.kernel
-        return ("unknown", word, o.num_bytes if word in _SAME_BYTES else None)
+        num_bytes = o.num_bytes if word in _SAME_BYTES else None
+        return ("unknown", o.group.ranks, word, num_bytes)
     return ("group", o.group.key, o.op, o.num_bytes if o.op in _SAME_BYTES else None)
 
 
@@ -235,7 +237,7 @@ def _collective(kind: Match, members: Members, world_size: int | None) -> Collec
     if op == "send_recv" and first.src is not None:
         size: int | None = 2
     else:
-        size = group.size if group.known else world_size
+        size = group.size if group.size is not None else world_size
     complete = size is not None and len(members) >= size
     how: Match = kind if len(members) > 1 else "single"
     return Collective(op, group, members, how, complete)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +53,11 @@ def events_frame(trace: Trace) -> pd.DataFrame:
     rows = rows_of(trace)
     table = trace.table
     pids, tids = lane_texts(trace)
-    texts = {
+    texts: dict[str, tuple[NDArray[Any], list[str]]] = {
         "name": (table["name"][rows], table.names),
         "cat": (table["cat"][rows], table.cats),
         "kind": (trace.kind[rows], list(KINDS)),
-        "role": (roles(trace, work_of(trace))[rows], list(ROLES)),
+        "role": (roles(trace, work_of(trace))[rows], [str(role) for role in ROLES]),
         "pid": (pids[0][rows], pids[1]),
         "tid": (tids[0][rows], tids[1]),
     }
@@ -108,7 +108,7 @@ def lane_texts(
     return coded([pid for pid, _ in lanes]), coded([tid for _, tid in lanes])
 
 
-def _category(codes: NDArray[np.integer], texts: list[str]) -> pd.Categorical:
+def _category(codes: NDArray[np.integer], texts: list[str]) -> pd.Categorical[str]:
     """Texts by code; negative codes and empty texts are missing."""
     import pandas as pd
 
@@ -116,5 +116,5 @@ def _category(codes: NDArray[np.integer], texts: list[str]) -> pd.Categorical:
     place = {text: code for code, text in enumerate(unique)}
     recode = np.array([place.get(t, -1) for t in texts] + [-1], dtype=np.int64)
     return pd.Categorical.from_codes(
-        recode[np.where(codes < 0, len(texts), codes)], categories=pd.Index(unique, dtype="object")
+        recode[np.where(codes < 0, len(texts), codes)], categories=pd.Index(unique, dtype=str)
     )

@@ -28,7 +28,8 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
     """
     span = span_rows(trace)
     operators = (trace.kind == OPERATOR) if trace.has_cats else (trace.kind == OTHER)
-    operators = operators & trace.sound & ~span
+    # a blocking call is a span, and takes its time from the operators around it
+    operators = operators & trace.sound & (~span | trace.name_matches(trace.names.host["blocking"]))
     starts, ends, rows = [], [], []
     for lane in np.unique(trace.table["lane"][operators]):
         mine = np.flatnonzero(operators & (trace.table["lane"] == lane))
@@ -51,7 +52,9 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
 def span_rows(trace: Trace) -> NDArray[np.bool_]:
     """Rows that are the real span of a collective on the host."""
     kinds = (ANNOTATION, COLLECTIVE) if trace.has_cats else (OTHER,)
-    return np.isin(trace.kind, kinds) & trace.name_matches(trace.names.host["span"]) & trace.sound
+    host = trace.names.host
+    named = trace.name_matches(host["span"]) | trace.name_matches(host["blocking"])
+    return np.isin(trace.kind, kinds) & named & trace.sound
 
 
 def _thread_compute(trace: Trace, rows: Ints) -> tuple[Ints, Ints, Ints]:
@@ -74,7 +77,8 @@ def _thread_compute(trace: Trace, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _is_call(trace: Trace) -> NDArray[np.bool_]:
     host = trace.names.host
-    return trace.name_matches(host["call"]) | trace.name_matches(host["wait"])
+    calls = trace.name_matches(host["call"]) | trace.name_matches(host["wait"])
+    return calls | trace.name_matches(host["blocking"])
 
 
 def _inside_calls(start: Ints, end: Ints, call: NDArray[np.bool_]) -> Intervals:

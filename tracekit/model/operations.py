@@ -31,7 +31,10 @@ class Group:
     axis : str or None
         Axis of the grid.
     known : bool
-        False when the file holds no group metadata for the operation.
+        False when the file holds no group metadata for the operation; ``ranks`` and ``size`` are
+        then those of the only group its header lists.
+    ambiguous : bool
+        True when there is no metadata and the header lists several groups it could be.
     """
 
     name: str = ""
@@ -40,6 +43,7 @@ class Group:
     size: int | None = None
     axis: str | None = None
     known: bool = False
+    ambiguous: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -68,6 +72,7 @@ class Operation:
     seq: int | None = None
     comms_id: str | None = None
     ordinal: int = 0
+    tid: str = ""  # of the first event
     src: int | None = None
     dst: int | None = None
     remote_bytes: int | None = None  # -1: uneven, not known how
@@ -113,6 +118,7 @@ def operations_of(trace: Trace, work: Work) -> list[Operation]:
         operation = _describe(trace, detail, name, annotated, groups)
         operation.start, operation.end, operation.entries = start, end, [entry]
         operation.first_work = int(work.start[entry]) == first
+        operation.tid = trace.table.lanes[trace.table["lane"][row]][1]
         made[key] = operation
     found = sorted(made.values(), key=lambda o: (o.start, o.end))
     _number_shared_sequences(found)
@@ -203,9 +209,17 @@ def _describe(
         o.src, o.dst = _ends(trace.rank, word, detail, mark, o.group)
     if "Input Dims" in detail:
         _from_dims(o, detail, names)
+    complete(o, o.group, names)
+    return o
+
+
+def complete(o: Operation, group: Group, names: Names) -> None:
+    """Set an operation's group and what follows from it: the sizes of its message."""
+    o.group = group
+    if o.op == "all_gather" and o.out_elems is None and o.in_elems is not None and group.size:
+        o.out_elems = o.in_elems * group.size
     o.num_bytes = message_bytes(o, names)
     o.remote_bytes = _remote_bytes(o)
-    return o
 
 
 def _from_dims(o: Operation, detail: dict[str, Any], names: Names) -> None:
@@ -333,8 +347,29 @@ class _Groups:
             size = len(ranks) if ranks else _count(config.get("pg_size"))
         axis = own.get("axis") if isinstance(own.get("axis"), str) else None
         axis = axis or self._trace.names.axis(desc)
-        known = bool(name or ranks_text or size is not None)
-        return Group(name, desc, tuple(ranks) if ranks else None, size, axis, known)
+        if not (name or ranks_text or size is not None):
+            return self._only()
+        return Group(name, desc, tuple(ranks) if ranks else None, size, axis, known=True)
+
+    def _only(self) -> Group:
+        """What is known of the group of an operation without metadata."""
+        listed = listed_groups(self._trace)
+        members = {g.ranks for g in listed}
+        if len(members) == 1 and listed[0].ranks:
+            return Group(ranks=listed[0].ranks, size=len(listed[0].ranks))
+        return Group(ambiguous=len(members) > 1)
+
+
+def listed_groups(trace: Trace) -> list[Group]:
+    """Groups of more than one rank that a trace's header lists for its rank, in its order."""
+    found = []
+    for config in trace.pg_config:
+        ranks = int_list(config.get("ranks"))
+        if ranks and len(ranks) > 1 and trace.rank in ranks:
+            name, desc = str(config.get("pg_name", "")), str(config.get("pg_desc", ""))
+            axis = trace.names.axis(desc)
+            found.append(Group(name, desc, tuple(ranks), len(ranks), axis, known=True))
+    return found
 
 
 def int_list(value: Any) -> list[int] | None:

@@ -22,7 +22,8 @@ from tracekit.io.store import Store
 from tracekit.io.table import EventTable
 from tracekit.model import names as naming
 from tracekit.model.collective import Collective, Matching, match
-from tracekit.model.operations import Operation, int_list, operations_of
+from tracekit.model.gloo_groups import infer_groups
+from tracekit.model.operations import Operation, int_list, listed_groups, operations_of
 from tracekit.model.trace import COPY, KERNEL, Trace
 from tracekit.model.work import Work, work_of
 
@@ -124,10 +125,15 @@ class TraceSet:
     def _survey(self) -> dict[int, _Survey]:
         """What the ranks need to know of each other, from one pass over their events."""
         found = {}
+        listed = {}
         for rank in self.ranks:
             trace, work = self.work(rank)
             first = int(work.start[0]) + trace.table.base_ns if len(work) else None
             found[rank] = _Survey(trace.world_size, first, operations_of(trace, work))
+            listed[rank] = listed_groups(trace)
+        if infer_groups({r: s.operations for r, s in found.items()}, listed, self.names):
+            text = "gloo records no groups; they were found from the threads the spans ran on"
+            self.notes.append(Note("groups-from-threads", text, "info"))
         return found
 
     @property
@@ -352,7 +358,7 @@ def _keep(table: EventTable, key: str, store: Store | None) -> Callable[[], Even
         return lambda: table
 
     def load() -> EventTable:
-        again = store.get(key)
+        again = store.get(key, check=False)
         if again is None:
             raise ReadError(
                 "the stored copy vanished while it was in use",

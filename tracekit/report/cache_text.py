@@ -24,7 +24,7 @@ def render_cache(
     if freed_bytes is not None:
         lines.append(Text(f"freed {words.size(freed_bytes)}"))
     whole = sum(entry["bytes"] for entry in entries)
-    held = f"{words.counted(len(entries), 'trace')}, {words.size(whole)}"
+    held = f"{words.counted(len(entries), 'item')}, {words.size(whole)}"
     lines.append(Text(f"{words.safe(folder)}: {held if entries else 'empty'}"))
     if entries:
         look = Look.of(console, None)

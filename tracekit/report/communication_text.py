@@ -68,7 +68,8 @@ def _collectives(document: Document, look: Look) -> Iterator[RenderableType]:
     if matched:
         columns += [("wait", _wait), ("transfer", _transfer)]
     columns.append(("busbw", _busbw))
-    yield from heading("Collectives", "medians, ms and GB/s; wait is the first arriver's")
+    what = "wait: the first arriver's" if matched else "the duration includes waiting"
+    yield from heading("Collectives", f"medians, ms and GB/s; {what}")
     cells = [[cell(kind) for _, cell in columns] for kind in shown]
     yield table(look, [head for head, _ in columns], cells, left=2)
     yield from _more(len(found), "kind")

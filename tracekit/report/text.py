@@ -156,7 +156,8 @@ def _split_rows(grid: Table, totals: Document, look: Look, time: str, share: str
     """The rows that say how much of the exposed communication is waiting for a late rank."""
     parts_us = [totals.get(key) for _, key in SPLIT]
     shown = parts_ms(look, parts_us, 1000 * float(time))
-    shares = parts_percent(parts_us, totals.get("window_us"), float(share.rstrip("%")), 1)
+    whole = float(share.rstrip("%") or 0.0)
+    shares = parts_percent(parts_us, totals.get("window_us"), whole, 1)
     for (name, _), us, one, two in zip(SPLIT, parts_us, shown, shares, strict=True):
         if us != 0:
             cells = [Text(cell, "dim") for cell in (f"    {name}", _with_unit(one), _spaced(two))]

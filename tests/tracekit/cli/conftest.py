@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from tests.tracekit.report.documents import document_of, rank
+from tracekit.cli import kept
 from tracekit.cli.app import main
 from tracekit.core.errors import Note
+from tracekit.io import identity
 
 
 @dataclass
@@ -97,17 +99,14 @@ def put(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
 def analysis(monkeypatch: pytest.MonkeyPatch) -> Analysis:
     """Put stand-ins in the place of the analysis."""
     made = Analysis()
+    monkeypatch.setattr(kept, "find", lambda _paths: ([], []))  # the paths need not exist,
+    monkeypatch.setattr(kept, "result_key", lambda *_question: None)  # and nothing is kept
     put(monkeypatch, "tracekit.model.run", open_run=made.open_run, OpenOptions=FakeOptions)
     put(monkeypatch, "tracekit.model.check", check=lambda _run: made.checked)
     put(monkeypatch, "tracekit.report.document", document=made.make_document)
     put(monkeypatch, "tracekit.report.export", export=made.export)
-    put(
-        monkeypatch,
-        "tracekit.io.store",
-        entries=lambda: made.entries,
-        clear=made.clear,
-        folder=lambda: Path("/cache"),
-    )
+    put(monkeypatch, "tracekit.io.store", entries=lambda: made.entries, clear=made.clear)
+    monkeypatch.setattr(identity, "folder", lambda: Path("/cache"))
     return made
 
 

@@ -135,6 +135,7 @@ def test_threshold_without_its_figure_ends_with_2(analysis: Analysis, tracekit: 
         ("analyze a --limit-gib 0", "--limit-gib 0 is no size"),
         ("analyze a --limit-gib x", "invalid value for --limit-gib"),
         ("analyze a --capture x", "invalid value for --capture"),
+        ("analyze a --capture 0", "--capture 0: captures are numbered from 1"),
         ("analyze a --jsn", "unknown option: --jsn. Did you mean --json?"),
         ("analyze a --json --json", "--json specified multiple times"),
         ("analyze a --steps", "--steps needs a value; 'tracekit analyze --help'"),

@@ -97,9 +97,9 @@ def test_tables_show_the_same_figures(run: Path, tmp_path: Path) -> None:
     text = re.sub(" +", " ", done.stdout)
     assert "compute 0.300 ms 42.9 %" in text
     assert "waiting for a late rank 0.100 ms 14.3 %" in text
-    assert "moving bytes 0.200 ms 28.6 %" in text
+    assert "moving bytes 0.200 ms 28.5 %" in text  # rounded so that the column adds up
     assert "window 0.700 ms 100.0 %" in text
-    assert "\n0 0.350 0.100 28% 0.200 57% 0.000 0% 0.050 14%\n" in text.replace("29%", "28%")
+    assert "\n0 0.350 0.100 29% 0.200 57% 0.000 0% 0.050 14%\n" in text
     assert max(map(len, lines)) <= 80
 
 
@@ -108,7 +108,8 @@ def test_second_look_is_the_same(run: Path, tmp_path: Path) -> None:
     cache = tmp_path / "c"
     first = tracekit("analyze", run, "--json", cache=cache)
     assert tracekit("analyze", run, "--json", cache=cache).stdout == first.stdout
-    assert len(json.loads(tracekit("cache", "--json", cache=cache).stdout)["entries"]) == 2
+    kept = json.loads(tracekit("cache", "--json", cache=cache).stdout)["entries"]
+    assert {str(file) for file in run.iterdir()} <= {entry["source"] for entry in kept}
     freed = json.loads(tracekit("cache", "--clear", "--json", cache=cache).stdout)
     assert (freed["entries"], freed["freed_bytes"] > 0) == ([], True)
 
@@ -153,7 +154,7 @@ def test_cut_file_leaves_the_others(run: Path, tmp_path: Path) -> None:
     [
         ("empty", b"", "empty"),
         ("text.json", b"not a trace", "text.json"),
-        ("nothing.json", b'{"traceEvents": []}', "no timed events"),
+        ("nothing.json", b'{"traceEvents": []}', "no events"),
     ],
 )
 def test_what_is_no_trace_is_one_line(
@@ -192,25 +193,29 @@ def test_unpacking_limit_is_obeyed(run: Path, tmp_path: Path) -> None:
     """A file that unpacks to more than --limit-gib is left out, and the limit is named."""
     big = trace(1, [kernel(GEMM, 10.0 * n, 5.0) for n in range(20_000)])
     (run / "rank1.json.gz").write_bytes(gzip.compress(big))
-    argv = ("analyze", run, "--json", "--limit-gib", "0.001")
+    argv = ("analyze", run, "--json", "--limit-gib", "0.0009765625")
     done = tracekit(*argv, cache=tmp_path / "c")
     assert done.returncode == 3
     (note,) = [n for n in json.loads(done.stdout)["notes"] if n["severity"] == "error"]
-    assert "0.001 GiB" in note["text"]
+    assert "limit of 0.000976562 GiB" in note["text"]
 
 
-def test_json_imports_neither_pandas_nor_plotly(run: Path, tmp_path: Path) -> None:
-    """An analysis needs no package that takes longer to import than the analysis takes."""
+def test_json_imports_nothing_slow(run: Path, tmp_path: Path) -> None:
+    """Neither pandas nor drawing is imported for JSON; a kept answer does without numpy, too."""
     script = (
         "import sys\nfrom tracekit.cli.app import main\nstatus = main(sys.argv[1:])\n"
-        "heavy = {'pandas', 'plotly', 'torch', 'dash', 'rich'} & set(sys.modules)\n"
-        "sys.stderr.write(' '.join(sorted(heavy)))\nsys.exit(status)"
+        "slow = {'numpy', 'pyarrow', 'pandas', 'plotly', 'torch', 'rich'} & set(sys.modules)\n"
+        "sys.stderr.write(' '.join(sorted(slow)))\nsys.exit(status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, "analyze", run, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TRACEKIT_CACHE": str(tmp_path / "c")},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    slow = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", script, "analyze", run, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TRACEKIT_CACHE": str(tmp_path / "c")},
+        )
+        assert done.returncode == 0
+        slow.append(done.stderr)
+    assert slow == ["numpy pyarrow", ""]

@@ -57,7 +57,8 @@ def document_of(rows: list[dict[str, Any]], **changes: Any) -> Document:
         if key != "overlap_frac"
     }
     comm_us = totals["comm_us"]
-    totals["overlap_frac"] = totals["overlap_us"] / comm_us if comm_us else None
+    known = comm_us and totals["overlap_us"] is not None
+    totals["overlap_frac"] = totals["overlap_us"] / comm_us if known else None
     made: Document = {
         "schema": "tracekit.analysis/1",
         "ranks": rows,

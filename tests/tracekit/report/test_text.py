@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.tracekit.report.documents import Document, document_of, figures, rank, step
@@ -115,6 +117,31 @@ def test_no_communication_makes_overlap_inapplicable(show: Show) -> None:
     assert line_with(lines, "overlap") == "  no communication: overlap does not apply"
     mixed = show(document_of([rank(0, **quiet), rank(1)]))
     assert "does not apply" in section(mixed, "Communication per rank")[3]
+
+
+FIGURE = st.sampled_from([None, 0.0, 1e-6, 123.456, 9e9])
+KEYS = sorted({*figures(), "lead_us", "late_us", "num_last", "transfer_us", "busbw_GBps", "bytes"})
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), FIGURE), min_size=1, max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_mix_of_unknown_figures_can_be_shown(
+    show: Show, changes: list[dict[str, float | None]]
+) -> None:
+    """Whatever is unknown, the report is drawn, and what is no figure is not shown as one."""
+    rows = [rank(n) | change for n, change in enumerate(changes)]
+    document = document_of(
+        rows,
+        steps=[step(n, 0) | change for n, change in enumerate(changes)],
+        phases=[{"phase": "forward", **rows[0]}],
+        no_step=rows,
+        groups=[{"group": "1", "size": None, "exposed_share_us": None, **row} for row in rows],
+        collectives=[{"op": None, "match": "seq", **change} for change in changes],
+        stragglers=[{"rank": 0, "num_matched": 3, **change} for change in changes],
+        totals=figures() | changes[0],
+    )
+    text = "\n".join(show(document))
+    assert not re.search(r"\b(nan|inf|None|null)\b", text)
 
 
 def test_no_figure_is_ever_nan_or_none(show: Show) -> None:
@@ -349,6 +376,6 @@ def test_cache_lists_the_newest_first() -> None:
     ]
     render_cache("/cache", entries, 5, Console(file=stream, width=80))
     lines = [line for line in stream.getvalue().splitlines() if line.strip()]
-    assert lines[:2] == ["freed 5 B", "/cache: 2 traces, 1.5 MB"]
+    assert lines[:2] == ["freed 5 B", "/cache: 2 items, 1.5 MB"]
     assert lines[4].startswith("/runs/[red]new  500 kB  2033-05-1")
     assert lines[5].startswith("/runs/old.json")

@@ -1,0 +1,565 @@
+"""The Python interface: open a run, ask it, get frames with units in their column names."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analysis.members import member_rows
+from tracekit.analysis.profiles import kernel_rows, operator_rows
+from tracekit.analysis.rows import Row, us
+from tracekit.analysis.selection import part_of, selection
+from tracekit.core.errors import UsageError
+from tracekit.io.sources import Limits
+from tracekit.model.pipit import pipit_frame, pipit_trace, run_of
+from tracekit.model.run import OpenOptions, TraceSet, open_run
+from tracekit.model.trace import Trace
+from tracekit.report import words
+from tracekit.report.document import document
+from tracekit.report.frames import CLOCKS, MEMBERS, OPERATORS, frame
+from tracekit.report.notebook import Notes, card, notes_of
+from tracekit.report.tables import TABLES, Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Steps = int | tuple[int, int] | None
+RangeUs = tuple[float, float] | None
+_Key = tuple[tuple[int, int] | None, tuple[float, float] | None]
+#: analyses kept in memory, one per selection of steps and time
+KEPT = 8
+
+
+def open(  # noqa: A001  # the word everybody knows; it is called as tracekit.open
+    *paths: str | os.PathLike[str],
+    names: str | os.PathLike[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    capture: int | None = None,
+    store: bool = True,
+    limit_gib: float | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Run:
+    """Open the traces of one job.
+
+    Parameters
+    ----------
+    *paths : str or path
+        Files, folders, glob patterns, zip archives.
+    names : str or path, optional
+        TOML file with your own rules for event names.
+    ranks : int or iterable of int, optional
+        Only these ranks.
+    capture : int, optional
+        Which capture (1 = first in time), where a folder holds several of each rank.
+    store : bool
+        Whether to keep what was read in the user's cache folder, so that the next opening is
+        fast.
+    limit_gib : float, optional
+        Most GiB that one file may unpack to.
+    progress : callable, optional
+        Called with (what, fraction done) while files are read.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    NoTraceError
+        When nothing readable is found.
+    UsageError
+        When two files hold the same rank, or a chosen rank or capture is absent.
+
+    Examples
+    --------
+    >>> import tracekit
+    >>> run = tracekit.open("sample_traces/ddp_4")
+    >>> run.breakdown()[["rank", "window_us", "compute_us", "exposed_comm_us", "idle_us"]]
+       rank   window_us  compute_us  exposed_comm_us    idle_us
+    0     0  101632.182   18283.932        75373.077   7975.173
+    1     1   87307.632   12190.152        73132.302   1985.178
+    2     2   91515.871   12252.426        13145.853  66117.592
+    3     3   94985.155   21492.953        64534.621   8957.581
+    """
+    if not paths:
+        raise UsageError("no path to open", hint='call open("folder")')
+    limits = Limits()
+    if limit_gib is not None:
+        if not (math.isfinite(limit_gib) and limit_gib > 0):
+            raise UsageError(f"limit_gib={limit_gib!r} is no size", hint="give a number above 0")
+        limits = Limits(unpacked_bytes=max(1, int(limit_gib * 2**30)))
+    options = OpenOptions(
+        names=None if names is None else os.fspath(names),
+        ranks=None if ranks is None else _rank_set(ranks),
+        capture=capture,
+        store=store,
+        limits=limits,
+        progress=progress,
+    )
+    return Run(open_run([os.fspath(p) for p in paths], options=options))
+
+
+def from_pipit(trace: Any, *, names: str | os.PathLike[str] | None = None) -> Run:
+    """A run of whatever Pipit has read: OTF2, Projections, Nsight, HPCToolkit, CSV.
+
+    Every Process becomes a rank. What `Run.to_pipit` wrote comes back with its categories and
+    links. Of other traces there is no more than names: MPI calls (``MPI_Allreduce``) and
+    collective libraries' kernels are communication, ``Idle`` is no work, all else is compute.
+    Communicators are not read: MPI collectives are matched by operation, order and time.
+
+    Parameters
+    ----------
+    trace : pipit.Trace or DataFrame
+        The trace, or its events frame.
+    names : str or path, optional
+        TOML file with your own rules for event names.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    UsageError
+        When it is neither, lacks a column, or holds no complete event.
+
+    Examples
+    --------
+    >>> import pandas as pd, tracekit
+    >>> events = pd.DataFrame({
+    ...     "Timestamp (ns)": [0, 2000, 5000, 9000],
+    ...     "Event Type": ["Enter", "Enter", "Leave", "Leave"],
+    ...     "Name": ["main", "MPI_Allreduce", "MPI_Allreduce", "main"],
+    ...     "Process": [0, 0, 0, 0],
+    ... })
+    >>> tracekit.from_pipit(events).breakdown()[["window_us", "compute_us", "exposed_comm_us"]]
+       window_us  compute_us  exposed_comm_us
+    0        9.0         6.0              3.0
+    """
+    return Run(run_of(trace, None if names is None else os.fspath(names)))
+
+
+class Run:
+    """The traces of one job, and what they tell; made by `tracekit.open`.
+
+    Every method that takes ``steps`` and ``range_us`` answers for that part of the run: ``steps``
+    is one step number or (first, last), both included; ``range_us`` is (start, end) in µs from the
+    earliest start of all ranks on the corrected clock. What was analysed once is kept. Each call
+    gives a frame of its own: float64 µs with NaN for what is not known, Int64 counts with
+    ``<NA>``.
+
+    Parameters
+    ----------
+    traces : TraceSet
+        The opened traces.
+
+    Examples
+    --------
+    >>> import tracekit
+    >>> tracekit.open("sample_traces/ddp_4", ranks=[0, 2])
+    <tracekit.Run: ranks 0,2, 2 files>
+    """
+
+    def __init__(self, traces: TraceSet) -> None:
+        self._traces = traces
+        self._documents: dict[_Key, dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        files = words.counted(len(self._files()), "file")
+        return f"<tracekit.Run: {words.ranks(self.ranks)}, {files}>"
+
+    def _repr_html_(self) -> str:
+        """A card: ranks, steps, the division of time, the gravest notes; analyzes the run."""
+        return card(self._document(), self._title())
+
+    def _files(self) -> list[str]:
+        return sorted({self._traces.trace(rank).file for rank in self.ranks})
+
+    def _title(self) -> str:
+        files = self._files()
+        if len(files) == 1:
+            return files[0]
+        try:
+            return os.path.commonpath(files)
+        except ValueError:  # absolute and relative ones, or several drives
+            return words.counted(len(files), "file")
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks whose traces are here, sorted."""
+        return list(self._traces.ranks)
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks in the job, as the traces say; None when none does."""
+        return self._traces.world_size
+
+    def trace(self, rank: int) -> Trace:
+        """One rank's trace; its ``events`` are a frame with one row per event.
+
+        Raises
+        ------
+        UsageError
+            When the rank is not among `ranks`.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> events = run.trace(2).events
+        >>> events.loc[events["role"] == "comm", ["name", "dur_us"]].head(2)
+                        name    dur_us
+        178  gloo:all_reduce  2430.281
+        219  gloo:all_reduce  1595.639
+        """
+        return self._traces.trace(rank)
+
+    @property
+    def notes(self) -> Notes:
+        """What was odd in the traces, and what limits the answers; the gravest first.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4", ranks=[2])
+        >>> run.notes[0].code
+        'host-timeline'
+        """
+        return notes_of(self._document())
+
+    # -- where the time goes ------------------------------------------------------------------
+
+    def breakdown(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """The division of each rank's time, one row per rank.
+
+        ``window_us = compute_us + exposed_comm_us + exposed_memory_us + idle_us``, and
+        ``exposed_comm_us = exposed_wait_us + exposed_transfer_us + exposed_unknown_us``, to the
+        nanosecond.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Raises
+        ------
+        UsageError
+            When the selection is none, empty or turned around.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.breakdown(steps=5)[["rank", "window_us", "comm_us", "overlap_frac"]]
+        XX
+        """
+        return self._frame("ranks", steps, range_us)
+
+    def steps(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """The same division per rank and step.
+
+        ``host_us`` is the length of the step's annotation, ``lead_us`` its own start less the
+        previous step's end (negative where they overlap), ``period_us`` window + lead. A rank's
+        work that belongs to no step follows with ``<NA>`` as its step.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.steps().groupby("step")["window_us"].max()
+        step
+        XX
+        Name: window_us, dtype: float64
+        """
+        return self._frame("steps", steps, range_us)
+
+    def phases(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """The same division per rank and phase (forward, backward, optimizer), where annotated.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+        """
+        return self._frame("phases", steps, range_us)
+
+    def groups(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """Communication per rank and process group.
+
+        ``exposed_share_us`` divides each exposed instant among the groups that communicate at it,
+        so that a rank's shares add up to its exposed communication.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+        """
+        return self._frame("groups", steps, range_us)
+
+    # -- communication ------------------------------------------------------------------------
+
+    def collectives(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """Collectives matched across ranks, one row each, by start.
+
+        ``transfer_us`` is the last arriver's end less its start, ``algbw_GBps`` bytes over it
+        (1 GB = 1e9 bytes), ``busbw_GBps`` the bus bandwidth as nccl-tests defines it. ``match``
+        says how the members were found; ``edge`` ones began before the recording, or are cut.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.collectives()[["op", "ranks", "bytes", "last_rank", "match"]].head(2)
+                   op         ranks   bytes  last_rank  match
+        0  all_reduce  (0, 1, 2, 3)  526336          2  order
+        1  all_reduce  (0, 1, 2, 3)  263168          2  order
+        """
+        return self._frame("collectives", steps, range_us)
+
+    def collective_members(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """One row per collective and rank: when it came, how long it waited.
+
+        ``collective`` is the row of `collectives` for the same selection. ``wait_us`` is the time
+        until the last rank came, at most the own duration; NaN where no partner was found.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> members = run.collective_members()
+        >>> members[["collective", "rank", "duration_us", "is_last"]].head(4)
+           collective  rank  duration_us  is_last
+        0           0     0    23159.273    False
+        1           0     1    19609.391    False
+        2           0     2     2430.281     True
+        3           0     3    22661.441    False
+        """
+        return frame(member_rows(self._traces, selection(*_key(steps, range_us))), MEMBERS)
+
+    def stragglers(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """Per rank, how often it came last to a collective and by how much, the worst first.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Returns
+        -------
+        DataFrame
+            ``late_us`` sums the last arrival less the second-last one over the collectives the
+            rank came last to; ``wait_us`` sums its own waiting.
+        """
+        return self._frame("stragglers", steps, range_us)
+
+    def clocks(self) -> pd.DataFrame:
+        """Each rank's clock against the lowest rank's.
+
+        Returns
+        -------
+        DataFrame
+            ``offset_us`` (positive = ahead), ``spread_us`` (median absolute deviation) and
+            ``num_shared``, the collectives they rest on; NaN where it cannot be told.
+        """
+        clocks = self._traces.matching.clocks
+        rows = [
+            {"rank": rank}
+            if clock is None
+            else {
+                "rank": rank,
+                "offset_us": us(clock.offset_ns),
+                "spread_us": us(clock.spread_ns),
+                "num_shared": clock.num_shared,
+            }
+            for rank, clock in sorted(clocks.items())
+        ]
+        return frame(rows, CLOCKS)
+
+    # -- names --------------------------------------------------------------------------------
+
+    def kernels(
+        self, top: int | None = 20, steps: Steps = None, range_us: RangeUs = None
+    ) -> pd.DataFrame:
+        """The names that take the time: work by rank, role and name, the longest first.
+
+        Sums count concurrent work several times: they rank names, they do not divide the window.
+
+        Parameters
+        ----------
+        top : int or None
+            Names per rank and role; None for all.
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4", ranks=[0])
+        >>> run.kernels(top=1)[["role", "count", "total_us", "mean_us"]]
+              role  count    total_us       mean_us
+        0     comm      6  143043.805  23840.634167
+        1  compute      9   11515.402   1279.489111
+        """
+        _check_top(top)
+        chosen = selection(*_key(steps, range_us))
+        rows: list[Row] = []
+        for rank in self.ranks:
+            part = part_of(self._traces, rank, chosen)
+            rows += _top_by_role(kernel_rows(part.trace, part.work), top)
+        return frame(rows, TABLES["kernels"])
+
+    def ops(self, top: int | None = 20) -> pd.DataFrame:
+        """Host operators of the whole recording by rank and name, the longest first.
+
+        Parameters
+        ----------
+        top : int or None
+            Names per rank; None for all.
+
+        Returns
+        -------
+        DataFrame
+            ``total_us`` includes the operators inside, so nested ones count several times.
+        """
+        _check_top(top)
+        traces = self._traces.traces()
+        return frame([row for t in traces for row in operator_rows(t)[:top]], OPERATORS)
+
+    # -- taking it elsewhere ------------------------------------------------------------------
+
+    def document(self, steps: Steps = None, range_us: RangeUs = None) -> dict[str, Any]:
+        """The whole analysis as ``tracekit analyze --json`` prints it.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> tracekit.open("sample_traces/ddp_4").document()["schema"]
+        'tracekit.analysis/1'
+        """
+        return copy.deepcopy(self._document(steps, range_us))
+
+    def to_pipit(self) -> Any:
+        """All events as a trace of Pipit, the Process being the rank.
+
+        Times are ns on the corrected clock from the first event of all ranks. Threads are numbered
+        from 0 in each process, host threads and device streams alike; an event that crosses
+        another of its thread goes to a further one, so that callers can be found. The attributes
+        of an Enter row hold category, role, process and thread as recorded, links and what is
+        known of the collective. Events with impossible times are left out.
+
+        Returns
+        -------
+        pipit.trace.Trace or DataFrame
+            Pipit's own class where Pipit is installed, else its events frame.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> trace = run.to_pipit()
+        >>> events = getattr(trace, "events", trace)
+        >>> events[["Timestamp (ns)", "Event Type", "Name", "Process"]].head(3)
+           Timestamp (ns) Event Type                  Name Process
+        0               0      Enter  PyTorch Profiler (0)       0
+        1          278419      Enter  PyTorch Profiler (0)       3
+        2          292384      Enter        ProfilerStep#4       0
+        """
+        return pipit_trace(pipit_frame(self._traces))
+
+    # -- within -------------------------------------------------------------------------------
+
+    def _frame(self, table: str, steps: Steps, range_us: RangeUs) -> pd.DataFrame:
+        made = Tables(self._traces, self._document(steps, range_us))
+        return frame(made.rows(table), TABLES[table])
+
+    def _document(self, steps: Steps = None, range_us: RangeUs = None) -> dict[str, Any]:
+        """The analysis of a selection, made once; the oldest of many is forgotten."""
+        key = _key(steps, range_us)
+        if key not in self._documents:
+            made = document(self._traces, steps=key[0], time_range_us=key[1])
+            while len(self._documents) >= KEPT:
+                del self._documents[next(iter(self._documents))]
+            self._documents[key] = made
+        return self._documents[key]
+
+
+def _key(steps: Steps, range_us: RangeUs) -> _Key:
+    """A selection in its one form."""
+    return _step_pair(steps), _time_pair(range_us)
+
+
+def _step_pair(steps: Any) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    try:
+        given = steps if isinstance(steps, tuple | list) else (steps, steps)
+        first, last = (operator.index(step) for step in given)
+    except (TypeError, ValueError):
+        hint = "give one number, or (first, last), both included"
+        raise UsageError(f"steps={steps!r} are no steps", hint=hint) from None
+    return first, last
+
+
+def _time_pair(range_us: Any) -> tuple[float, float] | None:
+    if range_us is None:
+        return None
+    try:
+        low, high = (float(t) for t in range_us)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high)):
+        hint = "give (start, end) in µs from the earliest start"
+        raise UsageError(f"range_us={range_us!r} is no time range", hint=hint)
+    return low, high
+
+
+def _rank_set(ranks: int | Iterable[int]) -> frozenset[int]:
+    given: Any = ranks if isinstance(ranks, Iterable) and not isinstance(ranks, str) else (ranks,)
+    try:
+        return frozenset(operator.index(rank) for rank in given)
+    except TypeError:
+        raise UsageError(
+            f"ranks={ranks!r} are no ranks", hint="give numbers, such as [0, 2]"
+        ) from None
+
+
+def _check_top(top: int | None) -> None:
+    if top is not None and (not isinstance(top, int) or top < 1):
+        raise UsageError(f"top={top!r} is no count", hint="give a number above 0, or None for all")
+
+
+def _top_by_role(rows: list[Row], top: int | None) -> list[Row]:
+    """The first rows of each role, in their order."""
+    seen: dict[str, int] = {}
+    kept = []
+    for row in rows:
+        seen[row["role"]] = seen.get(row["role"], 0) + 1
+        if top is None or seen[row["role"]] <= top:
+            kept.append(row)
+    return kept

@@ -1,0 +1,185 @@
+"""What limits the answers, in one wording for the check and the analysis: a sentence, its cost.
+
+Each function makes the note on one finding. ``who`` names the ranks concerned, as `ranks_text`
+does; ``file`` is the file of a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tracekit.core.errors import Note, one_line
+
+#: an unlinked share below this is the usual fringe of a window
+UNLINKED_FRAC = 0.01
+
+
+def ranks_text(ranks: Iterable[int], most: int = 6) -> str:
+    """``rank 3``, ``ranks 0-3, 7``; of many runs of ranks the first and a count.
+
+    Examples
+    --------
+    >>> ranks_text([7, 0, 1, 2]), ranks_text([5]), ranks_text(range(0, 9, 2), most=2)
+    ('ranks 0-2, 7', 'rank 5', 'ranks 0, 2, … (5 in all)')
+    """
+    there = sorted(set(ranks))
+    return f"{'rank' if len(there) == 1 else 'ranks'} {numbers_text(there, most)}"
+
+
+def numbers_text(numbers: Iterable[int], most: int = 6) -> str:
+    """Numbers with runs joined: ``0-3, 7``; of many runs the first and a count."""
+    there = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for n in there:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs]
+    if len(texts) <= most:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:most])}, … ({len(there)} in all)"
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """A text from a trace, on one line and not too long, between quotes."""
+    return f"'{one_line(text.strip(), most)}'"
+
+
+# -- of one or several ranks ------------------------------------------------------------------
+
+
+def no_work(who: str, file: str = "") -> Note:
+    """Nothing to account for."""
+    text = (
+        f"{who}: no work in this window, so there are no figures; record while the model trains, "
+        "with ProfilerActivity.CPU and that of the device"
+    )
+    return Note("no-work", text, "warning", file)
+
+
+def host_timeline(who: str, file: str = "") -> Note:
+    """A CPU run."""
+    text = f"{who}: no device events; compute is the time of host operators"
+    return Note("host-timeline", text, "info", file)
+
+
+def collectives_only(who: str, file: str = "") -> Note:
+    """A flight-recorder dump."""
+    text = (
+        f"{who}: a flight recording holds collectives only, so compute, overlap and idle time are "
+        "not known; torch.profiler records them"
+    )
+    return Note("collectives-only", text, "info", file)
+
+
+def dropped(who: str, count: int, file: str = "") -> Note:
+    """Impossible times."""
+    text = f"{who}: {count:,} events with impossible times were left out, and their time with them"
+    return Note("dropped", text, "warning", file)
+
+
+def clipped(who: str, count: int, file: str = "") -> Note:
+    """Absurd ends."""
+    text = (
+        f"{who}: {count:,} events with absurd ends were cut at the next start of their stream; "
+        "their true length is not known"
+    )
+    return Note("clipped", text, "warning", file)
+
+
+def unlinked(who: str, count: int, timed: int, file: str = "") -> Note:
+    """Device events whose launch is not in the window."""
+    text = (
+        f"{who}: {count:,} of {timed:,} device events have no launch record; they count in the "
+        "window but belong to no step (launched before recording began, or a warmup step is "
+        "missing in torch.profiler.schedule)"
+    )
+    return Note("unlinked", text, "info", file)
+
+
+def host_comm_only(who: str, file: str = "") -> Note:
+    """Communication only on the host (XPU)."""
+    text = (
+        f"{who}: the device records no communication; the host rows of collectives are given "
+        "apart, and overlap, exposed and idle time are not known"
+    )
+    return Note("host-comm-only", text, "warning", file)
+
+
+def no_steps(who: str, file: str = "") -> Note:
+    """No step annotations."""
+    text = (
+        f"{who}: no ProfilerStep annotations, so the whole trace is one window; call prof.step() "
+        "after each training step"
+    )
+    return Note("no-steps", text, "info", file)
+
+
+def empty_steps(who: str, steps: Iterable[int], file: str = "") -> Note:
+    """Steps annotated on the host whose work was cut off."""
+    text = f"{who}: steps without any work (their launches were cut off): {numbers_text(steps)}"
+    return Note("empty-steps", text, "warning", file)
+
+
+# -- of the run -------------------------------------------------------------------------------
+
+
+def missing_ranks(ranks: Collection[int], world_size: int | None) -> Iterable[Note]:
+    """Ranks of the job whose traces are not here."""
+    many = max(world_size or 0, max(ranks, default=-1) + 1)
+    missing = sorted(set(range(many)) - set(ranks))
+    if missing and len(ranks) > 1:
+        text = (
+            f"{len(missing)} of {many} ranks are missing ({numbers_text(missing)}): waiting for "
+            "them is not known, nor is a straggler among them; give the traces of all ranks"
+        )
+        yield Note("missing-ranks", text, "warning")
+    elif missing and world_size:
+        text = (
+            f"one rank of {world_size}: waiting and bandwidth across ranks cannot be told; give "
+            "the traces of all ranks"
+        )
+        yield Note("missing-ranks", text, "info")
+
+
+def uneven_steps(labels: Mapping[int, Collection[int]]) -> Iterable[Note]:
+    """Steps that some ranks have and others lack."""
+    every = {n for own in labels.values() for n in own}
+    lacking = {r: sorted(every - set(own)) for r, own in labels.items() if every - set(own)}
+    if every and lacking:
+        rank, steps = min(lacking.items())
+        more = f" (and {len(lacking) - 1} more ranks lack some)" if len(lacking) > 1 else ""
+        text = (
+            f"rank {rank} lacks steps {numbers_text(steps)} that others have{more}: these steps "
+            "cannot be compared across ranks; start and stop all profilers at the same step"
+        )
+        yield Note("uneven-steps", text)
+
+
+def no_communication() -> Note:
+    """A job of several ranks whose kernels none of the rules takes for communication."""
+    text = (
+        "no communication was recognised in a job of several ranks; if kernels do communicate, "
+        "name them with --names, else they count as compute"
+    )
+    return Note("no-communication", text)
+
+
+def unknown_groups(count: int, every: int, remedy: str = "") -> Note:
+    """Collectives without group metadata."""
+    text = (
+        f"{count:,} of {every:,} collectives carry no group metadata: their group and bandwidth "
+        f"are not known, and they are matched by order{remedy and '; '}{remedy}"
+    )
+    return Note("unknown-groups", text, "info")
+
+
+def unknown_dtypes(dtypes: Iterable[str]) -> Note:
+    """Types whose size no rule knows."""
+    shown = ", ".join(quoted(d, 40) for d in sorted(dtypes)[:6])
+    text = (
+        f"the size of dtype {shown} is not known, so neither are the bytes of its collectives; "
+        "add it under [dtype_bytes] in a --names file"
+    )
+    return Note("unknown-dtype", text)
