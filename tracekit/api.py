@@ -7,7 +7,8 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.analysis.members import member_rows
 from tracekit.analysis.profiles import kernel_rows, operator_rows
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Steps = int | tuple[int, int] | None
 RangeUs = tuple[float, float] | None
 _Key = tuple[tuple[int, int] | None, tuple[float, float] | None]
+FORMATS = ("csv", "parquet", "perfetto")
 #: analyses kept in memory, one per selection of steps and time
 KEPT = 8
 
@@ -257,7 +259,11 @@ class Run:
         >>> import tracekit
         >>> run = tracekit.open("sample_traces/ddp_4")
         >>> run.breakdown(steps=5)[["rank", "window_us", "comm_us", "overlap_frac"]]
-        XX
+           rank  window_us    comm_us  overlap_frac
+        0     0  26302.715  22399.526      0.023758
+        1     1  30528.457  22079.131      0.027298
+        2     2  28462.316   4007.269      0.191474
+        3     3  23627.790  18196.442      0.048898
         """
         return self._frame("ranks", steps, range_us)
 
@@ -279,7 +285,9 @@ class Run:
         >>> run = tracekit.open("sample_traces/ddp_4")
         >>> run.steps().groupby("step")["window_us"].max()
         step
-        XX
+        4    34022.811
+        5    30528.457
+        6    42307.860
         Name: window_us, dtype: float64
         """
         return self._frame("steps", steps, range_us)
@@ -291,6 +299,13 @@ class Run:
         ----------
         steps : int or (first, last), optional
         range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4", ranks=2)
+        >>> run.phases()[["phase", "num_spans", "window_us", "idle_us"]]
+               phase  num_spans  window_us   idle_us
         """
         return self._frame("phases", steps, range_us)
 
@@ -304,6 +319,12 @@ class Run:
         ----------
         steps : int or (first, last), optional
         range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/tp_2x2")
+        >>> run.groups()[["rank", "comm_us", "exposed_comm_us"]].head(2)
         """
         return self._frame("groups", steps, range_us)
 
@@ -370,6 +391,17 @@ class Run:
         DataFrame
             ``late_us`` sums the last arrival less the second-last one over the collectives the
             rank came last to; ``wait_us`` sums its own waiting.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.stragglers()[["rank", "num_matched", "num_last"]]
+           rank  num_matched  num_last
+        0     2            6         6
+        1     0            6         0
+        2     1            6         0
+        3     3            6         0
         """
         return self._frame("stragglers", steps, range_us)
 
@@ -381,6 +413,17 @@ class Run:
         DataFrame
             ``offset_us`` (positive = ahead), ``spread_us`` (median absolute deviation) and
             ``num_shared``, the collectives they rest on; NaN where it cannot be told.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.clocks()[["rank", "num_shared"]]
+           rank  num_shared
+        0     0           0
+        1     1           6
+        2     2           6
+        3     3           6
         """
         clocks = self._traces.matching.clocks
         rows = [
@@ -441,6 +484,12 @@ class Run:
         -------
         DataFrame
             ``total_us`` includes the operators inside, so nested ones count several times.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4", ranks=0)
+        >>> run.ops(top=3)[["name", "count", "total_us"]]
         """
         _check_top(top)
         traces = self._traces.traces()
@@ -463,6 +512,44 @@ class Run:
         'tracekit.analysis/1'
         """
         return copy.deepcopy(self._document(steps, range_us))
+
+    def export(
+        self, to: Literal["csv", "parquet", "perfetto"], out: str | os.PathLike[str]
+    ) -> list[Path]:
+        """Write the figures as tables, or the time lines as one Perfetto trace.
+
+        Parameters
+        ----------
+        to : {"csv", "parquet", "perfetto"}
+        out : str or path
+            A folder for tables, a file for Perfetto.
+
+        Returns
+        -------
+        list of Path
+            The files written.
+
+        Raises
+        ------
+        UsageError
+            For another format, or when there is something at ``out`` that no export wrote.
+        TracekitError
+            When it cannot be written; then nothing there has changed.
+
+        Examples
+        --------
+        >>> import tempfile, tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files = run.export("csv", folder)
+        >>> sorted(file.name for file in files)[:3]
+        ['collectives.csv', 'groups.csv', 'kernels.csv']
+        """
+        from tracekit.report.export import export
+
+        if to not in FORMATS:
+            raise UsageError(f"to={to!r} is no format", hint=f"give one of {', '.join(FORMATS)}")
+        return export(self._traces, to, Path(out))
 
     def to_pipit(self) -> Any:
         """All events as a trace of Pipit, the Process being the rank.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from tracekit.analysis.communication import collective_row
@@ -17,6 +18,8 @@ from tracekit.model.run import TraceSet
 
 #: names listed per rank
 TOP_NAMES = 20
+#: missing step numbers listed (a hostile file can skip 10**18)
+MAX_MISSING = 10_000
 
 
 @dataclass(slots=True)
@@ -85,8 +88,7 @@ def _mark_held(run: TraceSet, rank: int, part: Part, held: dict[Collective, bool
 
 
 def _missing(labels: dict[int, list[int]]) -> list[int]:
-    """Step numbers between the first and last of all ranks that some rank with steps lacks."""
+    """Step numbers between the first and last of all ranks that no rank has; at most 10,000."""
     every = sorted({n for own in labels.values() for n in own if n >= 0})
-    if not every:
-        return []
-    return sorted(set(range(every[0], every[-1] + 1)) - set(every))
+    gaps = (range(a + 1, b) for a, b in itertools.pairwise(every))
+    return list(itertools.islice(itertools.chain.from_iterable(gaps), MAX_MISSING))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from tracekit.analysis.ranks import RankFigures
@@ -64,14 +65,15 @@ def run_remarks(
 
 def _absent_ranks(run: TraceSet) -> Iterable[Note]:
     size = run.world_size
-    highest = max(run.ranks)
-    missing = sorted(set(range(max(size or 0, highest + 1))) - set(run.ranks))
-    if missing and len(run.ranks) > 1:
-        shown = ", ".join(map(str, missing[:12])) + (", …" if len(missing) > 12 else "")
-        many = max(size or 0, highest + 1)
-        text = f"{len(missing)} of {many} ranks are missing: {shown}; waiting for them is unknown"
+    many = max(size or 0, max(run.ranks) + 1)
+    have = set(run.ranks)
+    num_missing = many - len(have)
+    if num_missing and len(run.ranks) > 1:
+        first = itertools.islice((r for r in range(many) if r not in have), 12)
+        shown = ", ".join(map(str, first)) + (", …" if num_missing > 12 else "")
+        text = f"{num_missing:,} of {many:,} ranks are missing: {shown}; waiting for them is unknown"
         yield Note("missing-ranks", text, "warning")
-    elif missing and size:
+    elif num_missing and size:
         text = f"one rank of {size}; waiting and bandwidth across ranks cannot be told"
         yield Note("missing-ranks", text, "info")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,6 +124,9 @@ def selection(
         raise UsageError(f"steps {steps[0]}:{steps[1]} end before they start", hint="give FIRST:LAST")
     if time_range_us is None:
         return Selection(steps)
+    if not all(math.isfinite(t) and abs(t) < 2**53 for t in time_range_us):
+        text = f"the range {time_range_us[0]:g}:{time_range_us[1]:g} is not within 285 years"
+        raise UsageError(text, hint="give START:END in us from the start of the run")
     low, high = (round(t * 1000) for t in time_range_us)
     if high <= low:
         text = f"the range {time_range_us[0]:g}:{time_range_us[1]:g} is empty"

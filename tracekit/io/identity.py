@@ -57,7 +57,8 @@ def key_of(source: Source, limits: Limits) -> str:
     size = source.path.stat().st_size
     digest = hashlib.blake2b(digest_size=20)
     digest.update(_readers())
-    digest.update(f"{FORMAT}\0{source.member}\0{source.name}\0{size}\0".encode())
+    named = f"{FORMAT}\0{source.member}\0{source.name}\0{size}\0"
+    digest.update(named.encode("utf-8", "surrogateescape"))
     digest.update(f"{limits.unpacked_bytes}\0{limits.ratio}".encode())
     with open(source.path, "rb") as f:
         if size <= HASH_ALL_BYTES:
@@ -100,7 +101,8 @@ def result_key(sources: Iterable[Source], limits: Limits, *question: str) -> str
     digest.update(_code())
     try:
         for source in sources:
-            digest.update(f"{source.label}\0{key_of(source, limits)}\0".encode())
+            digest.update(source.label.encode("utf-8", "surrogateescape") + b"\0")
+            digest.update(key_of(source, limits).encode() + b"\0")
     except OSError:
         return None
     for part in question:

@@ -67,6 +67,7 @@ class Args(msgspec.Struct, gc=False):
     comms_id: Any = _key("Comms Id")
     input_dims: msgspec.Raw = _key("Input Dims", msgspec.Raw(b""))
     input_type: msgspec.Raw = _key("Input type", msgspec.Raw(b""))
+    concrete_inputs: msgspec.Raw = _key("Concrete Inputs", msgspec.Raw(b""))
 
 
 class Event(msgspec.Struct, gc=False):
@@ -212,7 +213,7 @@ def _add_details(
             if a.collective_name is not None or a.pg_name is not None:
                 builder.add_detail(row, _collective(a))
         elif len(a.input_dims) > 2:
-            builder.add_detail(row, _dims(a))
+            builder.add_detail(row, {**_dims(a), "Blocking": _blocks(a)})
 
 
 def _describes(name: str) -> bool:
@@ -233,6 +234,17 @@ def _dims(a: Args) -> dict[str, Any]:
         except (msgspec.DecodeError, RecursionError):
             detail[key] = None
     return detail
+
+
+def _blocks(a: Args) -> bool:
+    """Whether a ``c10d::`` call says that its caller waits: its ``asyncOp`` input is False."""
+    try:
+        inputs = msgspec.json.decode(a.concrete_inputs) if len(a.concrete_inputs) else None
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    flags = [i for i in inputs if i in ("True", "False")] if isinstance(inputs, list) else []
+    # asyncOp is the last flag of every c10d call that has one
+    return bool(flags) and flags[-1] == "False"
 
 
 def _without(values: list[Any], known: frozenset[str]) -> list[int]:
@@ -439,7 +451,9 @@ def _nothing_timed(table: EventTable, text: TraceText[Event], label: str) -> Rea
     rows = table.counts["read"]
     if not rows and text.counts["unreadable-event"]:
         return NotATraceError("a JSON list whose items are no events", where=label)
-    what = f"no timed events in this file ({rows:,} other rows)" if rows else "no events in this file"
+    what = (
+        f"no timed events in this file ({rows:,} other rows)" if rows else "no events in this file"
+    )
     if text.recovered is not None:
         what = f"{what}, which is cut short at byte {text.read_bytes:,}"
     return ReadError(what, where=label, hint="record the trace again")
@@ -485,6 +499,10 @@ def _damage(text: TraceText[Event], label: str) -> list[Note]:
     notes = []
     for kind, count in sorted(text.counts.items()):
         if kind in WORDS and count:
-            where = f" (first damage near byte {text.first_fault:,})" if text.first_fault > 0 else ""
-            notes.append(Note(f"mended-{kind}", f"{count:,} {WORDS[kind]}{where}", "warning", label))
+            where = (
+                f" (first damage near byte {text.first_fault:,})" if text.first_fault > 0 else ""
+            )
+            notes.append(
+                Note(f"mended-{kind}", f"{count:,} {WORDS[kind]}{where}", "warning", label)
+            )
     return notes

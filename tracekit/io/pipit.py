@@ -261,7 +261,7 @@ def _table(rows: _Rows, pairs: _Pairs, process: int, base_ns: int) -> EventTable
     columns["dur_ns"] = rows.time[pairs.leave] - start
     used, columns["name"] = _compact(rows.name[pairs.enter], np.int32)
     table = EventTable(columns, [rows.names[i] for i in used], [""], [], [], {}, base_ns)
-    columns["cat"] = np.zeros(len(start), dtype=np.int16)
+    columns["cat"] = np.zeros(len(start), dtype=np.int32)
     threads, columns["lane"] = _compact(rows.thread[pairs.enter], np.int32)
     table.lanes = [(str(process), rows.threads[t]) for t in threads]
     if rows.attributes is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,13 +94,18 @@ def read_all(
     try:
         with ThreadPoolExecutor(workers) as threads:
             futures = [threads.submit(_one, crew, s, key, store, limits) for s, key in jobs]
-            for (source, _), future in zip(jobs, futures, strict=True):
-                answer = future.result()
-                if answer.kind in _ERRORS:
-                    error = _ERRORS[answer.kind]
-                    errors[source] = error(answer.what, where=answer.where, hint=answer.hint)
-                if progress:
-                    progress(source.label)
+            try:
+                for (source, _), future in zip(jobs, futures, strict=True):
+                    answer = future.result()
+                    if answer.kind in _ERRORS:
+                        error = _ERRORS[answer.kind]
+                        errors[source] = error(answer.what, where=answer.where, hint=answer.hint)
+                    if progress:
+                        progress(source.label)
+            except BaseException:  # above all Ctrl-C: leave no file half read and no worker behind
+                threads.shutdown(wait=False, cancel_futures=True)
+                crew.stop()
+                raise
     finally:
         crew.close()
     return errors
@@ -117,18 +124,21 @@ class _Crew:
     def __init__(self) -> None:
         self._mine = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
+        self._starting, self._stopped = threading.Lock(), False
 
     def ask(self, job: Job, label: str) -> Answer:
         worker = self._worker()
+        if worker is None:
+            return Answer("read", "reading was stopped", label)
         assert worker.stdin and worker.stdout
         try:
-            worker.stdin.write(msgspec.json.encode(job) + b"\n")
+            worker.stdin.write(_line(job))
             worker.stdin.flush()
             line = worker.stdout.readline()
         except OSError:
             line = b""
         if line:
-            return msgspec.json.decode(line, type=Answer)
+            return Answer(**json.loads(line))
         worker.wait()
         self._mine.worker = None
         return Answer(
@@ -138,38 +148,52 @@ class _Crew:
             "read fewer files at once, or this one alone",
         )
 
-    def _worker(self) -> subprocess.Popen[bytes]:
+    def _worker(self) -> subprocess.Popen[bytes] | None:
         worker: subprocess.Popen[bytes] | None = getattr(self._mine, "worker", None)
-        if worker is None:
-            command = [sys.executable, "-c", "from tracekit.io.pool import serve; serve()"]
-            home = str(Path(__file__).resolve().parents[2])
-            paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-            worker = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": paths},
-            )
-            self._mine.worker = worker
-            self._all.append(worker)
+        with self._starting:
+            if worker is None and not self._stopped:
+                worker = self._mine.worker = _start()
+                self._all.append(worker)
         return worker
+
+    def stop(self) -> None:
+        """Kill the workers, whatever they are at, and start no more."""
+        with self._starting:
+            self._stopped = True
+            for worker in self._all:
+                worker.kill()
 
     def close(self) -> None:
         for worker in self._all:
-            if worker.stdin:
-                worker.stdin.close()
-            if worker.poll() is None and sys.exc_info()[0] is not None:
-                worker.kill()
+            for pipe in (worker.stdin, worker.stdout):
+                with suppress(OSError):  # a dead worker's pipe cannot be flushed
+                    if pipe:
+                        pipe.close()
             worker.wait()
-            if worker.stdout:
-                worker.stdout.close()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "from tracekit.io.pool import serve; serve()"]
+    home = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+        start_new_session=True,  # Ctrl-C is for us, who then kill it
+    )
+
+
+def _line(message: Job | Answer) -> bytes:
+    """A message as one line; json keeps file names that are not UTF-8, which msgspec refuses."""
+    return json.dumps(msgspec.structs.asdict(message)).encode() + b"\n"
 
 
 def serve() -> None:
     """Be a worker: read jobs from standard input, one a line, until it closes."""
     for line in sys.stdin.buffer:
-        job = msgspec.json.decode(line, type=Job)
-        sys.stdout.buffer.write(msgspec.json.encode(_do(job)) + b"\n")
+        sys.stdout.buffer.write(_line(_do(Job(**json.loads(line)))))
         sys.stdout.buffer.flush()
 
 
@@ -179,6 +203,9 @@ def _do(job: Job) -> Answer:
         table = read_source(source, Limits(job.unpacked_bytes, job.ratio))
     except ReadError as e:
         return Answer(_kind(e), e.what, e.where, e.hint)
+    except MemoryError:
+        hint = "read fewer files at once, or this one alone"
+        return Answer("read", "too little memory to read it", source.label, hint)
     reason = Store(Path(job.store)).put(job.key, table, source.label)
     return Answer("store", reason) if reason else Answer()
 

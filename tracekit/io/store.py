@@ -77,10 +77,10 @@ class Store:
             os.close(handle)
             _save(Path(temporary), table, source)
             Path(temporary).replace(self.path / (key + SUFFIX))
-        except OSError as e:
+        except (OSError, UnicodeEncodeError) as e:  # a text that is no UTF-8 came from a pickle
             if temporary:
                 _remove(Path(temporary))
-            return e.strerror or str(e)
+            return getattr(e, "strerror", None) or str(e)
         self._trim()
         return None
 
@@ -165,7 +165,6 @@ class _Side(msgspec.Struct):
     lane_names: dict[int, str]
     counts: dict[str, int]
     notes: list[dict[str, str]]
-    source: str
 
 
 def _save(file: Path, table: EventTable, source: str) -> None:
@@ -180,14 +179,13 @@ def _save(file: Path, table: EventTable, source: str) -> None:
         table.base_ns,
         table.lane_names,
         table.counts,
-        [asdict(n) for n in table.notes],
-        source,
+        [{**asdict(n), "file": _utf8(n.file)} for n in table.notes],
     )
     text = msgspec.json.encode(side)
     metadata = {
         _SIDE: text,
         _SUM: str(_checksum(table.columns, text)).encode(),
-        b"source": source.encode("utf-8", "replace"),
+        b"source": _utf8(source).encode(),
     }
     schema = pa.schema([(k, pa.from_numpy_dtype(t)) for k, t in COLUMNS.items()], metadata)
     batch = pa.record_batch([_array(table.columns[k]) for k in COLUMNS], schema=schema)
@@ -201,6 +199,11 @@ def _array(column: NDArray[Any]) -> Any:
 
     kind = pa.from_numpy_dtype(column.dtype)
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+
+
+def _utf8(text: str) -> str:
+    """A file name without what is no UTF-8 in it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _checksum(columns: dict[str, NDArray[Any]], side: bytes) -> int:

@@ -6,9 +6,6 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from tracekit.model.links import Ints
 from tracekit.model.operations import SYNCHRONISING, Operation
 
 Pairs = dict[tuple[int, int], list[int]]
@@ -60,17 +57,31 @@ def clocks(
     for (a, b), differences in shared.items():
         if len(differences) < 2:
             continue
-        clock = _middle(np.array(differences, dtype=np.int64))
+        clock = _middle(differences)
         edges.setdefault(a, []).append((b, clock))
         back = Clock(-clock.offset_ns, clock.spread_ns, clock.num_shared)
         edges.setdefault(b, []).append((a, back))
     return _reach(sorted(set(ranks)), edges)
 
 
-def _middle(differences: Ints) -> Clock:
-    middle = int(np.median(differences))
-    spread = int(np.median(np.abs(differences - middle)))
-    return Clock(middle, spread, len(differences))
+def _middle(differences: list[int]) -> Clock:
+    middle = median(differences)
+    return Clock(middle, median([abs(d - middle) for d in differences]), len(differences))
+
+
+def median(values: list[int]) -> int:
+    """The median in whole numbers, the lower one of two middles that are 1 apart.
+
+    Exact where a double is not (clocks without a common base differ by 10**18 ns), and it moves
+    with the values: adding a constant to all adds it to the median.
+
+    Examples
+    --------
+    >>> median([4, 1, 2]), median([-3, -2])
+    (2, -3)
+    """
+    ranked = sorted(values)
+    return (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
 
 
 def _reach(

@@ -1,11 +1,11 @@
-"""Work on the host timeline: operators less the time their thread spends inside collective calls."""
+"""Work on the host timeline: operators less the time their thread is inside collective calls."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.core.intervals import Intervals, subtract, union
+from tracekit.core.intervals import Intervals, intersect, subtract, union
 from tracekit.model.links import Ints, innermost, parents
 from tracekit.model.names import COMM, COMPUTE
 from tracekit.model.trace import ANNOTATION, COLLECTIVE, OPERATOR, OTHER, Trace
@@ -15,9 +15,10 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
     """Compute and communication intervals of a run without device rows.
 
     Compute is, per thread, the union of operator rows less the parts where the thread's innermost
-    row is a collective call or a recorded wait. Communication is the real spans of collectives
-    (``gloo:*``), not the calls that issue them. In a file without categories every row is an
-    operator.
+    row is a collective call or a recorded wait. A call that says it blocks (``asyncOp`` False,
+    recorded with shapes) waits until its thread's next row or the end of the row around it, as
+    long as a collective runs. Communication is the real spans of collectives (``gloo:*``), not
+    the calls that issue them. In a file without categories every row is an operator.
 
     Returns
     -------
@@ -30,20 +31,22 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
     operators = (trace.kind == OPERATOR) if trace.has_cats else (trace.kind == OTHER)
     # a blocking call is a span, and takes its time from the operators around it
     operators = operators & trace.sound & (~span | trace.name_matches(trace.names.host["blocking"]))
+    comm = np.flatnonzero(span)
+    comm_start = trace.table["start_ns"][comm]
+    comm_end = comm_start + trace.table["dur_ns"][comm]
+    running = union(comm_start, comm_end)
     starts, ends, rows = [], [], []
     for lane in np.unique(trace.table["lane"][operators]):
         mine = np.flatnonzero(operators & (trace.table["lane"] == lane))
-        start, end, row = _thread_compute(trace, mine)
+        start, end, row = _thread_compute(trace, mine, running)
         starts.append(start)
         ends.append(end)
         rows.append(row)
-    comm = np.flatnonzero(span)
-    comm_start = trace.table["start_ns"][comm]
     num_compute = sum(map(len, starts))
     role = np.concatenate((np.full(num_compute, COMPUTE), np.full(len(comm), COMM)))
     return (
         np.concatenate((*starts, comm_start)),
-        np.concatenate((*ends, comm_start + trace.table["dur_ns"][comm])),
+        np.concatenate((*ends, comm_end)),
         role.astype(np.int8),
         np.concatenate((*rows, comm)),
     )
@@ -57,8 +60,17 @@ def span_rows(trace: Trace) -> NDArray[np.bool_]:
     return np.isin(trace.kind, kinds) & named & trace.sound
 
 
-def _thread_compute(trace: Trace, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Compute intervals of one thread, each with its outermost operator row."""
+def _thread_compute(trace: Trace, rows: Ints, running: Intervals) -> tuple[Ints, Ints, Ints]:
+    """Compute intervals of one thread, each with its outermost operator row.
+
+    Parameters
+    ----------
+    trace : Trace
+    rows : ndarray of int64
+        The thread's operator rows.
+    running : Intervals
+        When collectives run.
+    """
     table = trace.table
     start, dur = table["start_ns"][rows], table["dur_ns"][rows]
     order = np.lexsort((-dur, start))
@@ -69,7 +81,10 @@ def _thread_compute(trace: Trace, rows: Ints) -> tuple[Ints, Ints, Ints]:
     top_start, top_end, top_row = start[outside], end[outside], rows[outside]
     if not call.any():
         return top_start, top_end, top_row
-    removed = _inside_calls(start, end, call)
+    whole = trace.name_matches(trace.names.host["blocking"])[rows]
+    waits = intersect(_after_blocking(trace, rows, start, end), running)
+    parts = (_inside_calls(start, end, call), waits, (start[whole], end[whole]))
+    removed = union(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
     kept = subtract(union(top_start, top_end), removed)
     owner = np.searchsorted(top_start, kept[0], side="right") - 1
     return kept[0], kept[1], top_row[owner]
@@ -79,6 +94,22 @@ def _is_call(trace: Trace) -> NDArray[np.bool_]:
     host = trace.names.host
     calls = trace.name_matches(host["call"]) | trace.name_matches(host["wait"])
     return calls | trace.name_matches(host["blocking"])
+
+
+def _after_blocking(trace: Trace, rows: Ints, start: Ints, end: Ints) -> Intervals:
+    """From the end of each blocking call to the next start or end of a row on its thread."""
+    detail = trace.table["detail"][rows]
+    blocking = [
+        i
+        for i in np.flatnonzero(detail >= 0).tolist()
+        if trace.table.details[detail[i]].get("Blocking")
+    ]
+    since = end[blocking]
+    borders = np.sort(np.concatenate((start, end)))
+    at = np.searchsorted(borders, since, side="right")
+    # the thread's last row: nothing around it that could count as compute
+    until = np.where(at < len(borders), borders[np.minimum(at, len(borders) - 1)], since)
+    return union(since, until)
 
 
 def _inside_calls(start: Ints, end: Ints, call: NDArray[np.bool_]) -> Intervals:

@@ -70,7 +70,8 @@ def _annotations(trace: Trace, pattern: re.Pattern[str]) -> Ints:
 
 def _number(pattern: re.Pattern[str], name: str) -> int:
     found = pattern.search(name)
-    return int(found[1]) if found and found.groups() and found[1].isdecimal() else -1
+    number = found[1] if found and found.groups() and found[1] else ""
+    return int(number) if number.isdecimal() and len(number) < 19 else -1
 
 
 def membership(work: Work, spans: Spans) -> NDArray[np.int64]:

@@ -22,6 +22,8 @@ KINDS = (
     "", "kernel", "memory", "launch", "operator", "annotation", "collective", "python", "recorded",
 )  # fmt: skip
 (OTHER, KERNEL, COPY, LAUNCH, OPERATOR, ANNOTATION, COLLECTIVE, PYTHON, RECORDED) = range(9)
+#: 104 days; keeps sums of times within 64 bits
+FAR_NS = 2**53
 _HOST_PID = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.\d{10,}(?:\.pt)?\.trace\.json")
 
 
@@ -70,9 +72,20 @@ class Trace:
 
     @cached_property
     def sound(self) -> NDArray[np.bool_]:
-        """Rows whose times are possible: no negative duration, not both times 0."""
+        """Rows whose times are possible.
+
+        No negative duration, not both times 0, and not months away from the other rows (device
+        and host rows each by themselves: some writers give them different clocks).
+        """
         start, dur = self.table["start_ns"], self.table["dur_ns"]
-        ok: NDArray[np.bool_] = (dur >= 0) & (start > -(2**61)) & ~((start == 0) & (dur == 0))
+        ok: NDArray[np.bool_] = (dur >= 0) & (dur <= FAR_NS) & (start > -(2**61))
+        ok &= ~((start == 0) & (dur == 0))
+        on_device = (self.kind == KERNEL) | (self.kind == COPY)
+        for rows in (np.flatnonzero(ok & on_device), np.flatnonzero(ok & ~on_device)):
+            times = start[rows]
+            if len(times) and int(times.max()) - int(times.min()) > FAR_NS:
+                middle = np.partition(times, len(times) // 2)[len(times) // 2]
+                ok[rows] = np.abs(times - middle) <= FAR_NS
         return ok
 
     @cached_property
@@ -128,7 +141,7 @@ class Trace:
             return None
         lane = int(np.bincount(self.table["lane"][rows]).argmax())
         pid = self.table.lanes[lane][0]
-        return int(pid) if pid.isdecimal() else None
+        return int(pid) if pid.isdecimal() and len(pid) < 19 else None
 
     @property
     def file_name(self) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from tracekit.cli import options
@@ -90,6 +93,29 @@ def test_threshold_is_crossed_only_above_it() -> None:
     totals = {"window_us": 300.0, "exposed_comm_us": 45.0, "idle_us": 100.0}
     limits = [options.Threshold("exposed", 15.0), options.Threshold("idle", 33.0)]
     assert options.crossed(totals, limits) == ["idle is 33.33 % of the window, above 33 %"]
+
+
+def test_undecided_time_does_not_pass_unseen() -> None:
+    """Exposed time that may be waiting or transfer counts as neither, and as possibly both."""
+    totals = {
+        "window_us": 100.0,
+        "exposed_comm_us": 30.0,
+        "exposed_wait_us": 10.0,
+        "exposed_transfer_us": 0.0,
+        "exposed_unknown_us": 20.0,
+    }
+    passing = [options.Threshold("exposed_wait", 30.0), options.Threshold("exposed", 30.0)]
+    assert options.crossed(totals, passing) == []
+    assert options.crossed(totals, [options.Threshold("exposed_wait", 9.0)]) != []
+    with pytest.raises(UsageError, match=r"--fail-on exposed_wait: 10 % of the window is known"):
+        options.crossed(totals, [options.Threshold("exposed_wait", 29.0)])
+
+
+@pytest.mark.parametrize("bad", [{"limit_gib": 0.0}, {"limit_gib": math.nan}, {"ranks": "x"}])
+def test_bad_values_are_refused_before_a_file_is_touched(bad: dict[str, Any]) -> None:
+    """The options check themselves."""
+    with pytest.raises(UsageError):
+        options.Opening(**bad)
 
 
 @pytest.mark.parametrize("totals", [{}, {"window_us": 0.0, "idle_us": 0.0}, {"window_us": 5.0}])

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.tracekit.report.documents import Document, document_of, figures, rank, step
 from tracekit.report.cache_text import render_cache
+from tracekit.report.layout import Look, bar
 from tracekit.report.text import render, render_notes
 
 Show = Callable[..., list[str]]
@@ -153,6 +154,15 @@ def test_no_figure_is_ever_nan_or_none(show: Show) -> None:
     assert "not known" in text
 
 
+def test_tables_agree_on_exposed_communication(show: Show) -> None:
+    """Both rank tables show the same rounding of the same figure."""
+    split = {"exposed_wait_us": 60.0, "exposed_transfer_us": 6.6}
+    row = rank(0, **figures(200.0, compute_us=66.6, exposed_comm_us=66.6, idle_us=66.8, **split))
+    lines = show(document_of([row, row | {"rank": 1}]))
+    assert numbers(section(lines, "Per rank")[3])[:5] == [0, 0.2, 0.067, 33, 0.066]
+    assert numbers(section(lines, "Communication per rank")[3])[3:6] == [0.066, 0.06, 0.006]
+
+
 def test_many_ranks_are_summed_up(show: Show) -> None:
     """Above 16 ranks the table names the extreme ranks and says how to see all."""
     rows = [rank(n, **figures(3000.0 + 10 * n)) for n in range(17)]
@@ -177,6 +187,31 @@ def test_steps_show_the_mean_and_the_slowest_rank(show: Show) -> None:
     assert numbers(table[3]) == [5, 1.5, 0.5, 0.5, 0.375, 0.0, 0.5, 1, 2.0]
     assert numbers(table[4]) == [6, 1.2, 0.4, 0.4, 0.3, 0.0, 0.4, 0.3, 0, 1.2]
     assert "0.200 ms of work belongs to no step (rank 1)" in lines
+
+
+def test_steps_are_in_order_and_their_waiting_may_be_unknown(show: Show) -> None:
+    """A rank that lacks the first steps does not disorder them; unmatched time is no waiting."""
+    unknown = figures(1000.0, exposed_wait_us=0.0, exposed_unknown_us=300.0)
+    rows = [step(6, 0, **unknown), step(5, 1), step(6, 1, **unknown)]
+    table = section(show(document_of([rank(0), rank(1)], steps=rows)), "Per step")
+    assert [line.split()[0] for line in table[3:]] == ["5", "6"]
+    assert "not known" in table[4]
+    assert "not known" not in table[3]
+
+
+def test_step_without_work_says_so(show: Show) -> None:
+    """A step whose work was cut off has no figures."""
+    rows = [step(5, 0, **dict.fromkeys(figures())), step(6, 0)]
+    table = section(show(document_of([rank(0)], steps=rows)), "Per step")
+    assert table[3].split() == ["5", "no", "work"]
+
+
+def test_phases_are_shown_where_they_are_marked(show: Show) -> None:
+    """Each phase has a row of means over the ranks."""
+    rows = [{"phase": p, "rank": r, **figures(1200.0)} for r in (0, 1) for p in ("forward", "b")]
+    table = section(show(document_of([rank(0), rank(1)], phases=rows)), "Per phase")
+    assert " ".join(table[3].split()) == "forward 1.200 0.400 0.400 0.300 0.000 0.400 0: 1.200"
+    assert table[4].startswith("b ")
 
 
 def test_many_steps_are_summed_up(show: Show) -> None:
@@ -234,6 +269,41 @@ def test_collectives_say_what_is_not_known(show: Show) -> None:
     assert "1 collective cut by the window's edge: counted, but not in the medians" in table
     assert "1 event without a partner here: wait and transfer not known" in table
     assert "1 event found no partner among the given ranks (rank 0)" in table
+
+
+def test_events_without_partners_show_their_duration(show: Show) -> None:
+    """Where nothing was matched there is no column for waiting, but one for the duration."""
+    single = {"op": "all_gather", "duration_us": {"0": 20.0}, "match": "single", "bytes": 8}
+    table = section(show(document_of([rank(0)], collectives=[single])), "Collectives")
+    assert table[1].split() == [
+        "operation",
+        "axis",
+        "or",
+        "group",
+        "bytes",
+        "count",
+        "duration",
+        "busbw",
+    ]
+    assert " ".join(table[3].split()) == "all_gather not known 8 B 1 0.020 not known"
+
+
+@pytest.mark.parametrize(("edge_us", "colour"), [(1400.0, "33"), (15.0, "2")])
+def test_much_edge_communication_stands_out(edge_us: float, colour: str) -> None:
+    """Communication cut by the window's edge is loud where it spoils the figures."""
+    stream = io.StringIO()
+    document = document_of([rank(0, edge_comm_us=edge_us)])
+    render(document, Console(file=stream, width=80, force_terminal=True, color_system="standard"))
+    line = line_with(stream.getvalue().splitlines(), "lies in collectives")
+    assert line.startswith(f"\x1b[{colour}m")
+
+
+def test_bars_are_drawn_to_an_eighth() -> None:
+    """A bar shows small parts where the output can hold them, and rounds where it cannot."""
+    assert bar(Look(80, True, 3), 0.5, "", 5).plain == "\N{FULL BLOCK}" * 2 + "\N{LEFT HALF BLOCK}"
+    assert bar(Look(80, True, 3), 0.01, "", 13).plain == "\N{LEFT ONE EIGHTH BLOCK}"
+    assert bar(Look(80, False, 3), 0.5, "", 5).plain == "###"
+    assert bar(Look(80, True, 3), None, "", 5).plain == ""
 
 
 def test_latest_rank_leads_the_stragglers(show: Show) -> None:

@@ -1,0 +1,282 @@
+"""Whether a set of traces is sound: what in it limits the answers, what that costs, what to do.
+
+Every note speaks of the whole run: thousands of ranks give as many notes as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from tracekit.core.errors import Note
+from tracekit.model import limits
+from tracekit.model.check_matching import matching_notes
+from tracekit.model.facts import RankFacts, facts_of
+from tracekit.model.limits import numbers_text, quoted, ranks_text
+from tracekit.model.run import TraceSet
+
+#: from fewer steps no spread between steps can be told
+FEW_STEPS = 3
+#: work whose median length is less than so many times the resolution is timed too coarsely
+COARSE = 10
+
+Facts = list[RankFacts]
+
+
+def check(run: TraceSet) -> list[Note]:
+    """Notes on all that limits the answers: those of the reading first, then the gravest.
+
+    Parameters
+    ----------
+    run : TraceSet
+
+    Returns
+    -------
+    list of Note
+        Each says in one sentence what it costs and how to record better.
+    """
+    facts = [facts_of(run, rank) for rank in run.ranks]
+    # matched before the reading's notes are taken: it may add to them
+    matched = list(matching_notes(run, facts))
+    found = [
+        *_job(run, facts),
+        *chain.from_iterable(check(facts) for check in _OF_RANKS),
+        *_communication(run, facts),
+        *matched,
+    ]
+    found.sort(key=lambda note: ("error", "warning", "info").index(note.severity))
+    return [*run.notes, *found]
+
+
+def _who(facts: Iterable[RankFacts]) -> str:
+    return ranks_text(f.rank for f in facts)
+
+
+def _file(facts: Facts) -> str:
+    """The file, when the note is on a single rank."""
+    return facts[0].file if len(facts) == 1 else ""
+
+
+def _sum(facts: Facts, count: str) -> int:
+    return sum(f.counts.get(count, 0) for f in facts)
+
+
+def _several(run: TraceSet) -> bool:
+    return (run.world_size or len(run.ranks)) > 1
+
+
+# -- the job ----------------------------------------------------------------------------------
+
+
+def _job(run: TraceSet, facts: Facts) -> Iterator[Note]:
+    yield from limits.missing_ranks(run.ranks, run.world_size)
+    sizes = {f.world_size for f in facts} - {None}
+    if len(sizes) > 1:
+        text = (
+            f"the files state different world sizes ({_by_value(facts, _world_size)}): they come "
+            "from several jobs, and what is matched between those means nothing; give one job"
+        )
+        yield Note("world-sizes", text)
+    nameless = [f for f in facts if f.world_size is None]
+    if nameless and len(run.ranks) > 1:
+        text = (
+            f"{_who(nameless)}: the header names no rank and no process groups (distributedInfo); "
+            "start the profiler after torch.distributed.init_process_group"
+        )
+        yield Note("no-distributed-info", text, "info", _file(nameless))
+    for key in sorted({key for f in facts for key in f.versions}):
+        values = {f.versions[key] for f in facts if key in f.versions}
+        if len(values) > 1:
+            by_value = _by_value(facts, lambda f: f.versions.get(key, ""))  # noqa: B023
+            text = (
+                f"{key} differs between ranks ({by_value}): slower ranks may owe it to that; "
+                "install the same everywhere"
+            )
+            yield Note("uneven-versions", text)
+    if len({f.device_name for f in facts if f.device_name}) > 1:
+        text = (
+            f"ranks run on different devices ({_by_value(facts, lambda f: f.device_name)}): the "
+            "slower ones make the others wait by their nature, not by a fault"
+        )
+        yield Note("uneven-devices", text)
+
+
+def _world_size(f: RankFacts) -> str:
+    return str(f.world_size or "")
+
+
+def _by_value(facts: Facts, value: Callable[[RankFacts], str]) -> str:
+    """``8: ranks 0-3; 16: rank 4``: at most four values, the commonest first."""
+    found: dict[str, list[RankFacts]] = {}
+    for f in facts:
+        if value(f):
+            found.setdefault(value(f), []).append(f)
+    common = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    shown = [f"{quoted(v, 40)[1:-1]}: {_who(held)}" for v, held in common[:4]]
+    return "; ".join(shown) + ("; …" if len(common) > 4 else "")
+
+
+# -- what was recorded ------------------------------------------------------------------------
+
+
+def _settings(facts: Facts) -> Iterator[Note]:
+    """Profiler options that differ, or that slow down what they record."""
+    for option in sorted({o for f in facts for o in f.options}):
+        on = [f for f in facts if option in f.options]
+        if len(on) < len(facts):
+            text = (
+                f"{option}=True on {_who(on)} only: recording it takes time, which makes these "
+                "ranks look slow; profile all ranks with the same options"
+            )
+            yield Note("uneven-options", text)
+    heavy = [o for o in ("with_stack", "profile_memory") if all(o in f.options for f in facts)]
+    if heavy:
+        text = (
+            f"recorded with {' and '.join(f'{o}=True' for o in heavy)}: it slows the host down, "
+            "so launches are later and idle time is longer than in training; record without"
+        )
+        yield Note("heavy-recording", text, "info")
+    told = [f for f in facts if f.messages]
+    if told:
+        text = (
+            f"{_who(told)}: Kineto reported errors while recording, such as "
+            f"{quoted(told[0].messages[0], 160)}; what it could not record is missing"
+        )
+        yield Note("recorder-errors", text, "warning", _file(told))
+
+
+def _damage(facts: Facts) -> Iterator[Note]:
+    """Files cut short and events that cannot be as written."""
+    short = [f for f in facts if f.counts.get("recovered")]
+    if short:
+        text = (
+            f"{_who(short)}: files cut short; {_sum(short, 'recovered'):,} events were recovered, "
+            "the later steps are lost and the ranks' windows end apart; copy the files again, or "
+            "let the profiler finish before the job ends"
+        )
+        yield Note("recovered", text, "warning", _file(short))
+    if some := [f for f in facts if f.counts.get("dropped")]:
+        yield limits.dropped(_who(some), _sum(some, "dropped"), _file(some))
+    if some := [f for f in facts if f.counts.get("clipped")]:
+        yield limits.clipped(_who(some), _sum(some, "clipped"), _file(some))
+
+
+def _timelines(facts: Facts) -> Iterator[Note]:
+    """Whether the device recorded its work."""
+    if some := [f for f in facts if not f.num_work]:
+        yield limits.no_work(_who(some), _file(some))
+    if some := [f for f in facts if not f.compute_known]:
+        yield limits.collectives_only(_who(some), _file(some))
+    host = [f for f in facts if f.timeline == "host" and f.compute_known]
+    device = [f for f in facts if f.timeline == "device"]
+    blind = [f for f in host if device or "nccl" in f.backend.lower()]
+    if blind:
+        why = "while others recorded theirs" if device else "although the backend is NCCL"
+        text = (
+            f"{_who(blind)}: no device events {why}, so compute is host time only; record with "
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], and no second profiler "
+            "may hold the device"
+        )
+        yield Note("no-device-rows", text, "warning", _file(blind))
+    elif host:
+        yield limits.host_timeline(_who(host), _file(host))
+    if some := [f for f in facts if not f.comm_known]:
+        yield limits.host_comm_only(_who(some), _file(some))
+
+
+def _launches(facts: Facts) -> Iterator[Note]:
+    """Whether device events can be linked to the host."""
+    device = [f for f in facts if f.timeline == "device" and f.num_work]
+    blind = [f for f in device if not f.has_launches]
+    if blind:
+        text = (
+            f"{_who(blind)}: no launch records, so device events belong to no step or phase and "
+            "collectives to no group; record with ProfilerActivity.CPU as well"
+        )
+        yield Note("no-launches", text, "warning", _file(blind))
+    linked = [f for f in device if f.has_launches]
+    most = limits.UNLINKED_FRAC
+    fringe = [f for f in linked if f.counts["unlinked"] > most * f.counts["timed"]]
+    if fringe:
+        count, timed = _sum(fringe, "unlinked"), _sum(fringe, "timed")
+        yield limits.unlinked(_who(fringe), count, timed, _file(fringe))
+
+
+def _times(facts: Facts) -> Iterator[Note]:
+    """How finely the times are written."""
+    coarse = [f for f in facts if f.resolution_ns >= 100]
+    if not coarse:
+        return
+    worst = max(coarse, key=lambda f: f.resolution_ns)
+    step, half = worst.resolution_ns, sorted(f.median_ns for f in coarse)[len(coarse) // 2]
+    unit = "whole us" if step == 1000 else f"multiples of {step:,} ns"
+    why = "" if worst.has_base else ", absolute and without baseTimeNanoseconds"
+    severe = half < COARSE * step
+    text = (
+        f"{_who(coarse)}: times are written in {unit}{why}, so starts and ends are off by up to "
+        f"that much (half of the events last {half / 1000:.4g} us or less); torch 2.4 and later "
+        "write exact ns"
+    )
+    yield Note("coarse-times", text, "warning" if severe else "info", _file(coarse))
+
+
+def _steps(facts: Facts) -> Iterator[Note]:
+    """Which steps are there, and on which ranks."""
+    timed = [f for f in facts if f.compute_known and f.num_work]
+    if without := [f for f in timed if not f.steps]:
+        yield limits.no_steps(_who(without), _file(without))
+    labels = {f.rank: f.steps for f in timed if f.steps or len(without) < len(timed)}
+    yield from limits.uneven_steps(labels)
+    empty = [f for f in timed if f.empty_steps]
+    if empty:
+        numbers = {n for f in empty for n in f.empty_steps}
+        yield limits.empty_steps(_who(empty), numbers, _file(empty))
+    every = sorted({n for own in labels.values() for n in own if n >= 0})
+    if not every:
+        return
+    if lost := set(range(every[0], every[-1] + 1)) - set(every):
+        text = (
+            f"steps {numbers_text(lost)} are missing between those recorded; their time shows as "
+            "a gap between steps"
+        )
+        yield Note("missing-steps", text)
+    if len(every) < FEW_STEPS:
+        text = (
+            f"only {len(every)} {'step was' if len(every) == 1 else 'steps were'} recorded: how "
+            "much steps differ cannot be told; use torch.profiler.schedule with active=5 or more"
+        )
+        yield Note("few-steps", text, "info")
+
+
+_OF_RANKS: tuple[Callable[[Facts], Iterator[Note]], ...] = (
+    _damage, _timelines, _launches, _times, _steps, _settings,
+)  # fmt: skip
+
+
+# -- names ------------------------------------------------------------------------------------
+
+
+def _communication(run: TraceSet, facts: Facts) -> Iterator[Note]:
+    """Whether communication was recognised, and what no rule knows."""
+    device = [f for f in facts if f.timeline == "device" and f.comm_known]
+    if _several(run) and device and not any(f.num_comm for f in device):
+        yield limits.no_communication()
+    names: dict[str, list[int]] = {}
+    for f in facts:
+        for name, (count, length) in f.unknown_names.items():
+            held = names.setdefault(name, [0, 0])
+            held[0], held[1] = held[0] + count, held[1] + length
+    if not names:
+        return
+    every = sum(f.work_ns for f in facts)
+    longest = sorted(names.items(), key=lambda item: (-item[1][1], item[0]))
+    listed = [
+        f"{quoted(name)} ({held[1] / 1e6:.4g} ms, {held[0]:,} x)" for name, held in longest[:3]
+    ]
+    share = 100 * sum(held[1] for held in names.values()) / max(1, every)
+    text = (
+        f"no rule knows {len(names):,} {'name' if len(names) == 1 else 'names'} with {share:.3g} % "
+        f"of the work's time, counted as compute: {', '.join(listed)}"
+        f"{', …' if len(names) > 3 else ''}; where one communicates, say so in a --names file"
+    )
+    yield Note("unknown-names", text, "info")
