@@ -16,7 +16,7 @@ from tracekit.analysis.rows import Row, us
 from tracekit.analysis.selection import part_of, selection
 from tracekit.core.errors import UsageError
 from tracekit.io.sources import Limits
-from tracekit.model.pipit import pipit_frame, pipit_trace, run_of
+from tracekit.model.pipit import pipit_trace, run_of
 from tracekit.model.run import OpenOptions, TraceSet, open_run
 from tracekit.model.trace import Trace
 from tracekit.report import words
@@ -306,6 +306,9 @@ class Run:
         >>> run = tracekit.open("sample_traces/ddp_4", ranks=2)
         >>> run.phases()[["phase", "num_spans", "window_us", "idle_us"]]
                phase  num_spans  window_us   idle_us
+        0    forward          3   3975.752   574.607
+        1   backward          3  24870.032  3092.803
+        2  optimizer          3    242.399    22.494
         """
         return self._frame("phases", steps, range_us)
 
@@ -324,7 +327,11 @@ class Run:
         --------
         >>> import tracekit
         >>> run = tracekit.open("sample_traces/tp_2x2")
-        >>> run.groups()[["rank", "comm_us", "exposed_comm_us"]].head(2)
+        >>> run.groups().groupby("axis")["comm_us"].sum()
+        axis
+        x     92958.767
+        y    121019.834
+        Name: comm_us, dtype: float64
         """
         return self._frame("groups", steps, range_us)
 
@@ -490,6 +497,10 @@ class Run:
         >>> import tracekit
         >>> run = tracekit.open("sample_traces/ddp_4", ranks=0)
         >>> run.ops(top=3)[["name", "count", "total_us"]]
+                                                        name  count   total_us
+        0  autograd::engine::evaluate_function: AddmmBack...      9  11515.402
+        1                                     AddmmBackward0      9  11030.698
+        2                                           aten::mm     15  10550.464
         """
         _check_top(top)
         traces = self._traces.traces()
@@ -577,7 +588,7 @@ class Run:
         1          278419      Enter  PyTorch Profiler (0)       3
         2          292384      Enter        ProfilerStep#4       0
         """
-        return pipit_trace(pipit_frame(self._traces))
+        return pipit_trace(self._traces)
 
     # -- within -------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Figures:
         parts = self.compute + self.exposed_comm + self.exposed_memory + self.idle
         assert (parts == self.window).all(), "window is not the sum of its parts"
         split = self.exposed_wait + self.exposed_transfer + self.exposed_unknown
-        assert (split == self.exposed_comm).all(), "exposed communication is not the sum of its parts"
+        assert (split == self.exposed_comm).all(), "exposed time is not its parts"
         low = np.minimum.reduce([self.compute, self.exposed_comm, self.exposed_memory, self.idle])
         assert (low >= 0).all(), "a part of the window is negative"
 
@@ -152,8 +152,8 @@ def exposed_shares(
     """
     is_comm = work.role == COMM
     compute = _cut(work, work.role == COMPUTE, borders)
-    alone = [subtract(_cut(work, is_comm & (group == g), borders), compute) for g in range(num_groups)]
     comm = [_cut(work, is_comm & (group == g), borders) for g in range(num_groups)]
+    alone = [subtract(c, compute) for c in comm]
     total = np.array([_length(c) for c in comm], dtype=np.int64)
     exposed = np.array([_length(a) for a in alone], dtype=np.int64)
     return {
@@ -215,7 +215,7 @@ class _Line:
         self._span = np.zeros(len(work), dtype=np.int64) if span is None else span
         self._in = self._span >= 0
         self.count = np.bincount(self._span[self._in], minlength=num_spans).astype(np.int64)
-        self.low, self.high = borders if borders else self._extent(num_spans)
+        self.low, self.high = borders or self._extent(num_spans)
         self.window = self.high - self.low
         self._base = np.cumsum(self.window + 1) - (self.window + 1)
 

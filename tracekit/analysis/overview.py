@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from tracekit.analysis.communication import collective_row
+from tracekit.analysis.findings import findings
 from tracekit.analysis.profiles import kernel_rows
 from tracekit.analysis.ranks import RankFigures, rank_figures
 from tracekit.analysis.remarks import rank_remarks, run_remarks
@@ -32,11 +33,13 @@ class Overview:
     no_step: list[Row] = field(default_factory=list)
     phases: list[Row] = field(default_factory=list)
     groups: list[Row] = field(default_factory=list)
+    operations: list[Row] = field(default_factory=list)
     collectives: list[Row] = field(default_factory=list)
     unmatched: dict[str, int] = field(default_factory=dict)
     stragglers: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
     totals: Row = field(default_factory=dict)
+    findings: list[Row] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
 
@@ -45,6 +48,7 @@ def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
 
     Only one rank's events are held at a time.
     """
+    origin_ns = run.origin_ns  # matches collectives first, which may add notes
     found = Overview(notes=list(run.notes))
     held: dict[Collective, bool] = {}
     labels: dict[int, list[int]] = {}
@@ -57,11 +61,12 @@ def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
         found.notes += rank_remarks(part, figures)
         _mark_held(run, rank, part, held)
     chosen_ones = [c for c in run.matching.collectives if c in held]
-    found.collectives = [collective_row(c, run.origin_ns, held[c]) for c in chosen_ones]
+    found.collectives = [collective_row(c, origin_ns, held[c]) for c in chosen_ones]
     found.unmatched = {str(r): n for r, n in run.matching.unmatched.items()}
     found.stragglers = straggler_rows((c for c in chosen_ones if not held[c]), run.ranks)
     found.missing_steps = _missing(labels)
     found.totals = total_row(found.ranks)
+    found.findings = findings(found.totals, found.steps, found.stragglers, found.operations)
     found.notes += run_remarks(run, labels, found.ranks, found.collectives)
     return found
 
@@ -72,6 +77,7 @@ def _add(found: Overview, figures: RankFigures) -> None:
     found.no_step += figures.no_step
     found.phases += figures.phases
     found.groups += figures.groups
+    found.operations += figures.operations
 
 
 def _mark_held(run: TraceSet, rank: int, part: Part, held: dict[Collective, bool]) -> None:

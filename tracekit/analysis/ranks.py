@@ -1,17 +1,18 @@
-"""One rank's figures: whole, per step, per phase, per group."""
+"""One rank's figures: whole, per step, per phase, per group, per operation."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.breakdown import breakdown, exposed_shares
+from tracekit.analysis.breakdown import Split, breakdown, exposed_shares
 from tracekit.analysis.rows import Row, figure_row, total_row, us
 from tracekit.analysis.selection import Part
 from tracekit.model.names import COMM
-from tracekit.model.operations import Group
+from tracekit.model.operations import Operation
 from tracekit.model.run import TraceSet
 from tracekit.model.steps import membership, phases_of
 from tracekit.model.work import role_counts
@@ -26,6 +27,7 @@ class RankFigures:
     no_step: list[Row] = field(default_factory=list)
     phases: list[Row] = field(default_factory=list)
     groups: list[Row] = field(default_factory=list)
+    operations: list[Row] = field(default_factory=list)
 
 
 def rank_figures(run: TraceSet, part: Part) -> RankFigures:
@@ -37,6 +39,7 @@ def rank_figures(run: TraceSet, part: Part) -> RankFigures:
         no_step=_no_step_rows(part) if len(part.steps) else [],
         phases=_phase_rows(part),
         groups=_group_rows(run, part),
+        operations=_operation_rows(run, part),
     )
 
 
@@ -99,7 +102,7 @@ def _is_chosen(part: Part, at: int) -> bool:
 def _empty_step(part: Part, at: int) -> Row:
     """A step whose annotation is there but none of its work."""
     nothing = part.work.select(np.zeros(len(part.work), dtype=bool))
-    none = type(part.split)(*(a[:0] for a in (part.split.wait_end, part.split.moves, part.split.edge)))
+    none = Split(part.split.wait_end[:0], part.split.moves[:0], part.split.edge[:0])
     row = {"rank": part.trace.rank, "step": part.steps.label[at]}
     row |= dict.fromkeys(figure_row(breakdown(nothing, none)))
     host = us(int(part.steps.end[at] - part.steps.start[at]))
@@ -136,19 +139,11 @@ def _phase_rows(part: Part) -> list[Row]:
 
 def _group_rows(run: TraceSet, part: Part) -> list[Row]:
     """Communication per group, and each group's share of the exposed time."""
-    if not part.work.comm_known or not (part.work.role == COMM).any():
-        return []
-    groups: dict[tuple[Any, ...], tuple[int, Group]] = {}
-    code = np.full(int(part.entry.max(initial=-1)) + 1, -1, dtype=np.int64)
-    for operation in run.operations[part.trace.rank]:
-        number, _ = groups.setdefault(operation.group.key, (len(groups), operation.group))
-        inside = [e for e in operation.entries if e < len(code)]
-        code[inside] = number
-    shares = exposed_shares(part.work, code[part.entry], len(groups), part.borders)
+    operations = run.operations[part.trace.rank]
+    groups = {o.group.key: o.group for o in operations}
     rows = []
-    for number, group in groups.values():
-        if not shares["comm"][number]:
-            continue
+    for key, figures in _shares(part, operations, [o.group.key for o in operations]).items():
+        group = groups[key]
         row: Row = {
             "group": group.name or None,
             "desc": group.desc or None,
@@ -157,8 +152,41 @@ def _group_rows(run: TraceSet, part: Part) -> list[Row]:
             "ranks": list(group.ranks) if group.ranks else None,
             "rank": part.trace.rank,
         }
-        known = part.work.compute_known
-        for name, values in shares.items():
-            row[f"{name}_us"] = us(int(values[number])) if known or name == "comm" else None
-        rows.append(row)
+        rows.append(row | figures)
     return rows
+
+
+def _operation_rows(run: TraceSet, part: Part) -> list[Row]:
+    """Communication per operation, and each one's share of the exposed time."""
+    operations = run.operations[part.trace.rank]
+    found = _shares(part, operations, [o.op for o in operations])
+    return [{"rank": part.trace.rank, "op": op, **figures} for op, figures in found.items()]
+
+
+def _shares(
+    part: Part, operations: list[Operation], kinds: Sequence[Hashable]
+) -> dict[Any, dict[str, float | None]]:
+    """Communication and exposed time per kind of operation, in order of first appearance.
+
+    Parameters
+    ----------
+    kinds : sequence
+        The kind of each operation; the exposed time is divided among kinds.
+    """
+    if not part.work.comm_known or not (part.work.role == COMM).any():
+        return {}
+    numbers: dict[Hashable, int] = {}
+    code = np.full(int(part.entry.max(initial=-1)) + 1, -1, dtype=np.int64)
+    for operation, kind in zip(operations, kinds, strict=True):
+        number = numbers.setdefault(kind, len(numbers))
+        code[[e for e in operation.entries if e < len(code)]] = number
+    shares = exposed_shares(part.work, code[part.entry], len(numbers), part.borders)
+    known = part.work.compute_known
+    return {
+        kind: {
+            f"{name}_us": us(int(values[number])) if known or name == "comm" else None
+            for name, values in shares.items()
+        }
+        for kind, number in numbers.items()
+        if shares["comm"][number]
+    }

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracekit.analysis.breakdown import Split
 from tracekit.core.errors import UsageError
@@ -89,7 +88,8 @@ def part_of(run: TraceSet, rank: int, chosen: Selection = ALL) -> Part:
         cut.start, cut.end = np.maximum(cut.start, borders[0]), np.minimum(cut.end, borders[1])
     narrowed = Split(split.wait_end[keep], split.moves[keep], split.edge[keep])
     if borders:
-        narrowed.edge = narrowed.edge | (cut.end != work.end[keep]) | (cut.start != work.start[keep])
+        whole = (cut.start == work.start[keep]) & (cut.end == work.end[keep])
+        narrowed.edge = narrowed.edge | ~whole
     return Part(trace, cut, narrowed, entry, steps, step[keep], borders)
 
 
@@ -121,11 +121,12 @@ def selection(
         When a range is empty or turned around.
     """
     if steps is not None and steps[1] < steps[0]:
-        raise UsageError(f"steps {steps[0]}:{steps[1]} end before they start", hint="give FIRST:LAST")
+        text = f"steps {steps[0]}:{steps[1]} end before they start"
+        raise UsageError(text, hint="give FIRST:LAST")
     if time_range_us is None:
         return Selection(steps)
-    if not all(math.isfinite(t) and abs(t) < 2**53 for t in time_range_us):
-        text = f"the range {time_range_us[0]:g}:{time_range_us[1]:g} is not within 285 years"
+    if not all(math.isfinite(t) and abs(t) <= 1e14 for t in time_range_us):
+        text = f"the range {time_range_us[0]:g}:{time_range_us[1]:g} is not within three years"
         raise UsageError(text, hint="give START:END in us from the start of the run")
     low, high = (round(t * 1000) for t in time_range_us)
     if high <= low:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -108,7 +109,7 @@ def sound_objects(text: bytes) -> tuple[list[bytes], int]:
     starts = [m.start() for m in _EVENT_START.finditer(text)]
     found: list[bytes] = []
     num_bad = after = 0
-    for start, following in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, following in pairwise((*starts, len(text))):
         if start < after:  # inside an object that was taken whole
             continue
         part = _sound(text[start:following].rstrip().rstrip(b",]").rstrip())

@@ -25,6 +25,8 @@ TIME, TYPE, NAME, THREAD, PROCESS, ATTRIBUTES = (
     "Timestamp (ns)", "Event Type", "Name", "Thread", "Process", "Attributes",
 )  # fmt: skip
 ENTER, LEAVE, INSTANT = "Enter", "Leave", "Instant"
+#: what is kept of a trace's header
+HEADER = ("distributedInfo", "host_name", "tracekit")
 #: attributes of an Enter row that become columns of the table again
 NUMBERS = ("device", "stream", "correlation", "external_id", "bytes")
 #: MPI calls between two processes, as OTF2 names them, and the marks of messages inside them
@@ -65,7 +67,9 @@ class _Pairs:
     leave: Ints
 
 
-def tables_of(events: pd.DataFrame, label: str = "Pipit trace") -> dict[int, EventTable]:
+def tables_of(
+    events: pd.DataFrame, definitions: pd.DataFrame | None, label: str = "Pipit trace"
+) -> dict[int, EventTable]:
     """The intervals of a Pipit events frame, one table per process.
 
     Parameters
@@ -73,6 +77,8 @@ def tables_of(events: pd.DataFrame, label: str = "Pipit trace") -> dict[int, Eve
     events : DataFrame
         With ``Timestamp (ns)``, ``Event Type`` and ``Name``; ``Process`` (or ``Rank``, which wins),
         ``Thread`` and ``Attributes`` where there are any. Other columns are not read.
+    definitions : DataFrame or None
+        Pipit's definitions; read only for what our own export writes there.
     label : str
         What to call the trace in notes.
 
@@ -100,6 +106,7 @@ def tables_of(events: pd.DataFrame, label: str = "Pipit trace") -> dict[int, Eve
         hint = f"each event needs an {ENTER} row and a {LEAVE} row"
         raise UsageError("no complete event in the Pipit trace", hint=hint)
     base = int(rows.time[pairs.enter].min()) - 1  # an event at (0, 0) would look like a fault
+    headers = _headers(definitions)
     made = {}
     processes = np.unique(rows.process)
     for process in processes.tolist():
@@ -109,10 +116,24 @@ def tables_of(events: pd.DataFrame, label: str = "Pipit trace") -> dict[int, Eve
         made[process].counts["read"] = int((rows.process == process).sum())
         made[process].meta = {
             "distributedInfo": {"rank": process, "world_size": len(processes)},
+            **headers.get(process, {}),
             "tracekit_source": "pipit",
         }
     made[int(processes[0])].notes = notes
     return {process: table for process, table in made.items() if len(table)}
+
+
+def _headers(definitions: pd.DataFrame | None) -> dict[int, dict[str, Any]]:
+    """What our own export keeps of each process."""
+    columns = ("Definition Type", "ID", ATTRIBUTES)
+    if definitions is None or not all(c in definitions.columns for c in columns):
+        return {}
+    rows = definitions.loc[definitions["Definition Type"] == PROCESS]
+    return {
+        int(process): {key: given[key] for key in HEADER if key in given}
+        for process, given in zip(rows["ID"], rows[ATTRIBUTES], strict=True)
+        if isinstance(given, dict) and float(process).is_integer()
+    }
 
 
 # -- the frame as arrays ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ to a further thread of the process; no interval is ever cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,24 @@ def frame_of(timelines: Sequence[Timeline]) -> pd.DataFrame:
         THREAD: pd.Categorical(thread[order].astype(np.int32)),
         PROCESS: pd.Categorical(process[order].astype(np.int32)),
         ATTRIBUTES: pd.Series(attributes[order], dtype=object),
+    }
+    return pd.DataFrame(columns)
+
+
+def definitions_of(headers: Mapping[int, Mapping[str, Any]]) -> pd.DataFrame:
+    """Pipit's definitions frame, with one definition of type ``Process`` for each header.
+
+    Parameters
+    ----------
+    headers : mapping of int to mapping
+        What is known of a process as a whole, by its number.
+    """
+    import pandas as pd
+
+    columns = {
+        "Definition Type": pd.Categorical([PROCESS] * len(headers), pd.Index([PROCESS])),
+        "ID": pd.Series(list(headers), dtype="float64"),
+        ATTRIBUTES: pd.Series([dict(h) for h in headers.values()], dtype=object),
     }
     return pd.DataFrame(columns)
 

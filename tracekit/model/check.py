@@ -5,14 +5,14 @@ Every note speaks of the whole run: thousands of ranks give as many notes as one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from tracekit.core.errors import Note
 from tracekit.model import limits
 from tracekit.model.check_matching import matching_notes
-from tracekit.model.facts import RankFacts, facts_of
-from tracekit.model.limits import numbers_text, quoted, ranks_text
+from tracekit.model.facts import RankFacts, facts_of, unknown_names
+from tracekit.model.limits import numbers_text, quoted, ranks_text, time_text
 from tracekit.model.run import TraceSet
 
 #: from fewer steps no spread between steps can be told
@@ -35,13 +35,17 @@ def check(run: TraceSet) -> list[Note]:
     list of Note
         Each says in one sentence what it costs and how to record better.
     """
-    facts = [facts_of(run, rank) for rank in run.ranks]
+    facts, names = [], _Names()
+    for rank in run.ranks:
+        facts.append(facts_of(run, rank))
+        names.add(unknown_names(run, rank))
     # matched before the reading's notes are taken: it may add to them
     matched = list(matching_notes(run, facts))
     found = [
         *_job(run, facts),
         *chain.from_iterable(check(facts) for check in _OF_RANKS),
         *_communication(run, facts),
+        *names.notes(sum(f.work_ns for f in facts)),
         *matched,
     ]
     found.sort(key=lambda note: ("error", "warning", "info").index(note.severity))
@@ -59,10 +63,6 @@ def _file(facts: Facts) -> str:
 
 def _sum(facts: Facts, count: str) -> int:
     return sum(f.counts.get(count, 0) for f in facts)
-
-
-def _several(run: TraceSet) -> bool:
-    return (run.world_size or len(run.ranks)) > 1
 
 
 # -- the job ----------------------------------------------------------------------------------
@@ -253,30 +253,40 @@ _OF_RANKS: tuple[Callable[[Facts], Iterator[Note]], ...] = (
 )  # fmt: skip
 
 
-# -- names ------------------------------------------------------------------------------------
-
-
 def _communication(run: TraceSet, facts: Facts) -> Iterator[Note]:
-    """Whether communication was recognised, and what no rule knows."""
+    """Whether any communication was recognised in a job that must have some."""
     device = [f for f in facts if f.timeline == "device" and f.comm_known]
-    if _several(run) and device and not any(f.num_comm for f in device):
+    several = (run.world_size or len(run.ranks)) > 1
+    if several and device and not any(f.num_comm for f in device):
         yield limits.no_communication()
-    names: dict[str, list[int]] = {}
-    for f in facts:
-        for name, (count, length) in f.unknown_names.items():
-            held = names.setdefault(name, [0, 0])
-            held[0], held[1] = held[0] + count, held[1] + length
-    if not names:
-        return
-    every = sum(f.work_ns for f in facts)
-    longest = sorted(names.items(), key=lambda item: (-item[1][1], item[0]))
-    listed = [
-        f"{quoted(name)} ({held[1] / 1e6:.4g} ms, {held[0]:,} x)" for name, held in longest[:3]
-    ]
-    share = 100 * sum(held[1] for held in names.values()) / max(1, every)
-    text = (
-        f"no rule knows {len(names):,} {'name' if len(names) == 1 else 'names'} with {share:.3g} % "
-        f"of the work's time, counted as compute: {', '.join(listed)}"
-        f"{', …' if len(names) > 3 else ''}; where one communicates, say so in a --names file"
-    )
-    yield Note("unknown-names", text, "info")
+
+
+class _Names:
+    """Names that no rule knows, over all ranks."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, int]] = {}
+
+    def add(self, names: Mapping[str, tuple[int, int]]) -> None:
+        """Take those of one more rank: how often, and ns in all."""
+        for name, (count, length) in names.items():
+            before = self._held.get(name, (0, 0))
+            self._held[name] = before[0] + count, before[1] + length
+
+    def notes(self, work_ns: int) -> Iterator[Note]:
+        """One note, with the names that take most of ``work_ns``."""
+        if not self._held:
+            return
+        longest = sorted(self._held.items(), key=lambda item: (-item[1][1], item[0]))
+        listed = [
+            f"{quoted(name)} ({time_text(length)}, {count:,} x)"
+            for name, (count, length) in longest[:3]
+        ]
+        share = 100 * sum(length for _, length in self._held.values()) / max(1, work_ns)
+        num = len(longest)
+        text = (
+            f"no rule knows {num:,} {'name' if num == 1 else 'names'} with {share:.3g} % of the "
+            f"work's time, counted as compute: {', '.join(listed)}{', …' if num > 3 else ''}; "
+            "where one communicates, say so in a --names file"
+        )
+        yield Note("unknown-names", text, "info")

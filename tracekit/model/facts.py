@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.model.links import Ints
 from tracekit.model.names import COMM, COMPUTE
 from tracekit.model.run import TraceSet
 from tracekit.model.steps import membership, steps_of
@@ -19,8 +18,6 @@ OPTIONS = ("record_shapes", "with_stack", "profile_memory", "with_modules", "wit
 _VERSIONS = (
     "cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "hip_driver_version",
 )  # fmt: skip
-#: names without a rule that are kept of each rank
-TOP_NAMES = 20
 #: with fewer events nothing can be said about how finely the times are written
 MIN_EVENTS = 64
 
@@ -54,8 +51,6 @@ class RankFacts:
     versions : dict of str to str
     device_name : str
         Empty when the file does not say.
-    unknown_names : dict of str to (count, ns)
-        Device work that no naming rule knows.
     messages : tuple of str
         Errors that Kineto wrote into the header.
     """
@@ -82,7 +77,6 @@ class RankFacts:
     options: frozenset[str]
     versions: dict[str, str]
     device_name: str
-    unknown_names: dict[str, tuple[int, int]]
     messages: tuple[str, ...]
 
 
@@ -115,7 +109,6 @@ def facts_of(run: TraceSet, rank: int) -> RankFacts:
         options=frozenset(o for o in OPTIONS if table.meta.get(o)),
         versions=_versions(trace),
         device_name=_device_name(trace, work),
-        unknown_names=_unknown_names(trace, work, length),
         messages=_messages(table.meta.get("ERROR")),
     )
 
@@ -153,7 +146,9 @@ def _device_name(trace: Trace, work: Work) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _unknown_names(trace: Trace, work: Work, length: Ints) -> dict[str, tuple[int, int]]:
+def unknown_names(run: TraceSet, rank: int) -> dict[str, tuple[int, int]]:
+    """Names of a rank's device work that no naming rule knows: how often, and ns in all."""
+    trace, work = run.work(rank)
     _, unknown = trace.name_codes
     if work.timeline != "device" or not unknown.any():
         return {}
@@ -161,9 +156,9 @@ def _unknown_names(trace: Trace, work: Work, length: Ints) -> dict[str, tuple[in
     mine = unknown[names] & (work.role == COMPUTE)
     count = np.bincount(names[mine], minlength=len(unknown))
     total = np.zeros(len(unknown), dtype=np.int64)
-    np.add.at(total, names[mine], length[mine])
-    longest = np.argsort(-total, kind="stable")[:TOP_NAMES].tolist()
-    return {trace.table.names[n]: (int(count[n]), int(total[n])) for n in longest if count[n]}
+    np.add.at(total, names[mine], (work.end - work.start)[mine])
+    there = np.flatnonzero(count).tolist()
+    return {trace.table.names[n]: (int(count[n]), int(total[n])) for n in there}
 
 
 def _messages(lines: Any) -> tuple[str, ...]:

@@ -46,6 +46,19 @@ def quoted(text: str, most: int = 60) -> str:
     return f"'{one_line(text.strip(), most)}'"
 
 
+def time_text(ns: int, signed: bool = False) -> str:
+    """A time in the unit that suits it.
+
+    Examples
+    --------
+    >>> time_text(31_250), time_text(-2_500_000_000, signed=True), time_text(0, signed=True)
+    ('31.25 us', '-2.5 s', '0 us')
+    """
+    unit, word = next((u for u in ((10**9, "s"), (10**6, "ms")) if abs(ns) >= u[0]), (10**3, "us"))
+    sign = "+" if signed and ns > 0 else ""
+    return f"{sign}{ns / unit:.4g} {word}"
+
+
 # -- of one or several ranks ------------------------------------------------------------------
 
 
@@ -166,11 +179,12 @@ def no_communication() -> Note:
     return Note("no-communication", text)
 
 
-def unknown_groups(count: int, every: int, remedy: str = "") -> Note:
-    """Collectives without group metadata."""
+def unknown_groups(count: int, every: int, sized: bool, remedy: str = "") -> Note:
+    """Collectives without group metadata; ``sized`` where some state their bytes."""
     text = (
-        f"{count:,} of {every:,} collectives carry no group metadata: their group and bandwidth "
-        f"are not known, and they are matched by order{remedy and '; '}{remedy}"
+        f"{count:,} of {every:,} collectives carry no group metadata: their group"
+        f"{' and' if sized else ', bytes and'} bandwidth are not known{'; ' if remedy else ''}"
+        f"{remedy}"
     )
     return Note("unknown-groups", text, "info")
 

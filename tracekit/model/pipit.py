@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.core.errors import UsageError
-from tracekit.io.pipit import NUMBERS, tables_of
-from tracekit.io.pipit_frame import Timeline, frame_of
+from tracekit.io.pipit import HEADER, NUMBERS, tables_of
+from tracekit.io.pipit_frame import Timeline, definitions_of, frame_of
 from tracekit.io.table import EventTable
 from tracekit.model import names as naming
 from tracekit.model.frames import roles, rows_of
@@ -29,15 +29,24 @@ def pipit_frame(run: TraceSet) -> pd.DataFrame:
     return frame_of([_timeline(run, rank) for rank in run.ranks])
 
 
-def pipit_trace(events: pd.DataFrame) -> Any:
-    """The frame as ``pipit.trace.Trace``, or the frame itself where Pipit is not installed."""
+def pipit_trace(run: TraceSet) -> Any:
+    """A run as ``pipit.trace.Trace``, or as its events frame where Pipit is not installed."""
     from importlib import import_module
 
     try:
         kind = import_module("pipit.trace").Trace
     except (ImportError, AttributeError):  # the package index holds another, empty "pipit"
-        return events
-    return kind(None, events)
+        return pipit_frame(run)
+    headers = {trace.rank: _header(trace) for trace in run.traces()}
+    return kind(definitions_of(headers), pipit_frame(run))
+
+
+def _header(trace: Trace) -> dict[str, Any]:
+    """What is known of a rank as a whole; the times in our own header are on another clock."""
+    found = {key: trace.table.meta[key] for key in HEADER if key in trace.table.meta}
+    if trace.own:
+        found["tracekit"] = {k: v for k, v in trace.own.items() if k != "collectives"}
+    return found
 
 
 def run_of(trace: Any, names: str | None = None) -> TraceSet:
@@ -54,7 +63,9 @@ def run_of(trace: Any, names: str | None = None) -> TraceSet:
     if not isinstance(events, pd.DataFrame):
         hint = "give a pipit.Trace or its events frame"
         raise UsageError(f"a {type(trace).__name__} is no Pipit trace", hint=hint)
-    tables = tables_of(events, _LABEL)
+    definitions = getattr(trace, "definitions", None)
+    known = definitions if isinstance(definitions, pd.DataFrame) else None
+    tables = tables_of(events, known, _LABEL)
     rules = naming.load(names)
     notes = [note for table in tables.values() for note in table.notes]
 

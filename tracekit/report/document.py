@@ -46,11 +46,12 @@ def document(
         "no_step": found.no_step,
         "phases": found.phases,
         "groups": found.groups,
+        "operations": found.operations,
         "collectives": found.collectives,
         "unmatched": found.unmatched,
         "stragglers": found.stragglers,
         "kernels": found.kernels,
         "totals": found.totals,
-        "findings": [],
+        "findings": found.findings,
         "notes": [n.as_dict() for n in found.notes],
     }
