@@ -46,7 +46,11 @@ class Kineto:
     """
 
     def __init__(
-        self, rank: int | None = 0, world_size: int | None = None, unit_ns: int = 1000, **header: Any
+        self,
+        rank: int | None = 0,
+        world_size: int | None = None,
+        unit_ns: int = 1000,
+        **header: Any,
     ) -> None:
         self.header: dict[str, Any] = {"schemaVersion": 1, **header}
         if rank is not None:
@@ -117,7 +121,9 @@ class Kineto:
         args = {"correlation": correlation}
         return self.event(at, at + 1, "cudaLaunchKernel", "cuda_runtime", tid=tid, args=args)
 
-    def op(self, start: int, end: int, name: str = "aten::mm", *, tid: int = 1, **args: Any) -> Kineto:
+    def op(
+        self, start: int, end: int, name: str = "aten::mm", *, tid: int = 1, **args: Any
+    ) -> Kineto:
         """A host operator."""
         return self.event(start, end, name, "cpu_op", tid=tid, args=args)
 

@@ -21,7 +21,9 @@ def corpus() -> Path:
     """The folder that holds ``traces/`` and ``cases/``."""
     given = os.environ.get("TRACEKIT_CORPUS")
     if not given:
-        pytest.skip("the corpus is absent: set TRACEKIT_CORPUS to the folder with traces/ and cases/")
+        pytest.skip(
+            "the corpus is absent: set TRACEKIT_CORPUS to the folder with traces/ and cases/"
+        )
     folder = Path(given)
     assert (folder / "cases").is_dir(), f"TRACEKIT_CORPUS={given} has no cases/"
     assert (folder / "traces").is_dir(), f"TRACEKIT_CORPUS={given} has no traces/"

@@ -3,7 +3,7 @@
 >>> import tracekit
 >>> run = tracekit.open("sample_traces/ddp_4")
 >>> run
-<tracekit.Run: ranks 0-3, 4 files>
+<tracekit.Run: ranks 0-3>
 >>> run.stragglers()[["rank", "num_last", "late_us"]]
    rank  num_last    late_us
 0     2         6  94015.636
@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracekit.api import Run, from_pipit, open  # noqa: A004
+    from tracekit.api.opening import from_pipit, open  # noqa: A004
+    from tracekit.api.run import Run
     from tracekit.core.errors import (
         Note,
         NoTraceError,
@@ -49,12 +50,12 @@ _HOMES = {
     "NoTraceError": "tracekit.core.errors",
     "Note": "tracekit.core.errors",
     "ReadError": "tracekit.core.errors",
-    "Run": "tracekit.api",
+    "Run": "tracekit.api.run",
     "Trace": "tracekit.model.trace",
     "TracekitError": "tracekit.core.errors",
     "UsageError": "tracekit.core.errors",
-    "from_pipit": "tracekit.api",
-    "open": "tracekit.api",
+    "from_pipit": "tracekit.api.opening",
+    "open": "tracekit.api.opening",
 }
 
 

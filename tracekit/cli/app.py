@@ -26,10 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own) and return the exit status."""
     from tracekit.cli.output import say
 
+    if sys.stdout is None:
+        say("standard output is closed, so there is nowhere to write the result")
+        return BAD_USE
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         say("interrupted")

@@ -152,5 +152,12 @@ def _print_notes(notes: list[dict[str, str]], sound: bool) -> None:
     from tracekit.report.text import render_notes
 
     console = output.stdout_console()
-    console.print("sound: nothing odd was found" if sound else "not sound: see the notes")
+    console.print(f"{'sound' if sound else 'not sound'}: {_tally(notes) or 'nothing to remark'}")
     render_notes(notes, console)
+
+
+def _tally(notes: Sequence[Mapping[str, Any]]) -> str:
+    """How many notes of each severity there are, in words."""
+    names = {"error": "error", "warning": "warning", "info": "remark"}
+    counts = {name: sum(n["severity"] == key for n in notes) for key, name in names.items()}
+    return ", ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in counts.items() if n)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-import msgspec
-
+#: keys and values of an object, as text
+Pairs = list[tuple[bytes, bytes]]
 #: how many likely boundaries are tried before the text is scanned token by token
 MAX_CUTS = 16
+#: how many objects that look like events may lie inside one event of a damaged piece
+MAX_INSIDE = 1000
 
 _EVENT_KEY = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|cname|sf|tts)"\s*:'
 #: most telling first: profilers begin an event with its phase, which objects in arguments lack
@@ -18,11 +21,11 @@ _BOUNDARIES = (
     re.compile(rb"\}\s*,\s*(?=\{\s*" + _EVENT_KEY + rb")"),
     re.compile(rb"\}\s*,\s*(?=\{)"),
 )
-#: not behind a colon: the arguments of an event are no event
-_EVENT_START = re.compile(rb"(?<!:)(?<!: )\{\s*" + _EVENT_KEY)
+#: not behind a colon or bracket: the arguments of an event, and objects in them, are no event
+_EVENT_START = re.compile(rb"(?<![:\[])(?<![:\[] )\{\s*" + _EVENT_KEY)
 _ARRAY_END = re.compile(rb'\}\s*,?\s*(\])\s*(?=\}|,\s*"|\Z)')
 _SPACE = re.compile(rb"[\s,]*")
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|"', re.DOTALL)
 _SCALAR = re.compile(rb"[^,}\]\s]+")
 
@@ -47,7 +50,7 @@ def value_end(text: bytes, start: int) -> int:
     """
     first = text[start : start + 1]
     if first == b'"':
-        literal = STRING.match(text, start)
+        literal = _STRING.match(text, start)
         if not literal:
             raise NotAnObjectError(start)
         return literal.end()
@@ -62,10 +65,10 @@ def value_end(text: bytes, start: int) -> int:
     raise NotAnObjectError(start)
 
 
-def _depths(text: bytes, start: int) -> Iterator[tuple[int, int]]:
+def _depths(text: bytes, start: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
     """Each bracket outside strings from ``start`` on: where it ends, how deep it leaves us."""
     depth = 0
-    for token in _STRUCTURE.finditer(text, start):
+    for token in _STRUCTURE.finditer(text, start, len(text) if stop is None else stop):
         mark = token.group()
         if mark in (b"{", b"["):
             depth += 1
@@ -76,6 +79,38 @@ def _depths(text: bytes, start: int) -> Iterator[tuple[int, int]]:
         else:
             continue
         yield token.end(), depth
+
+
+def walk_pairs(text: bytes, at: int, pairs: Pairs) -> tuple[int, bool]:
+    """Collect an object's pairs from byte ``at``, up to ``"traceEvents": [`` or its end.
+
+    Returns
+    -------
+    at : int
+        Behind the bracket.
+    found : bool
+        Whether it is that of ``traceEvents``.
+
+    Raises
+    ------
+    NotAnObjectError
+        When the text ends before; ``pairs`` then has those that are whole.
+    """
+    while True:
+        at = skip(text, at)
+        if text[at : at + 1] == b"}":
+            return at + 1, False
+        key = _STRING.match(text, at)
+        if not key:
+            raise NotAnObjectError(at)
+        colon = skip(text, key.end())
+        if text[colon : colon + 1] != b":":
+            raise NotAnObjectError(colon)
+        start = skip(text, colon + 1)
+        if key.group() == b'"traceEvents"' and text[start : start + 1] == b"[":
+            return start + 1, True
+        at = value_end(text, start)
+        pairs.append((key.group(), text[start:at]))
 
 
 def likely_cuts(text: bytes) -> list[tuple[int, int]]:
@@ -104,32 +139,49 @@ def array_ends(text: bytes) -> Iterator[int]:
         yield found.start(1)
 
 
-def sound_objects(text: bytes) -> tuple[list[bytes], int]:
-    """The objects of a damaged list of events that are valid JSON, and how many are not."""
+def sound_objects(
+    text: bytes, sound: Callable[[bytes], bytes | None]
+) -> tuple[list[bytes], int, int]:
+    """The objects of a damaged list of events that are, or can be made, valid JSON.
+
+    Parameters
+    ----------
+    text : bytes
+    sound : callable
+        Gives back the text of an object when it is valid JSON, mended if need be, else None.
+
+    Returns
+    -------
+    objects : list of bytes
+    num_bad, num_behind : int
+        How many are not: among them, and behind the last of them.
+    """
     starts = [m.start() for m in _EVENT_START.finditer(text)]
     found: list[bytes] = []
-    num_bad = after = 0
+    bad: list[int] = []
+    after = 0
+    budget = 16 * len(text)  # of bytes looked at: each bad event may be scanned far beyond its end
     for start, following in pairwise((*starts, len(text))):
         if start < after:  # inside an object that was taken whole
             continue
-        part = _sound(text[start:following].rstrip().rstrip(b",]").rstrip())
+        after = following
+        part = sound(text[start:following].rstrip().rstrip(b",]").rstrip())
+        if part is None and budget > 0:  # its arguments may hold objects
+            after = _object_end(text, start, starts)
+            budget -= max(after, following) - start
+            part = sound(text[start:after]) if after > 0 else None
         if part is None:
-            try:
-                following = value_end(text, start)  # noqa: PLW2901 - its arguments hold objects
-                part = _sound(text[start:following])
-            except NotAnObjectError:
-                pass
-        if part is None:
-            num_bad += 1
+            bad.append(start)
+            after = following
         else:
             found.append(part)
-            after = following
-    return found, num_bad
+            last = start
+    num_bad = sum(start < last for start in bad) if found else 0
+    return found, num_bad, len(bad) - num_bad
 
 
-def _sound(part: bytes) -> bytes | None:
-    try:
-        msgspec.json.decode(part)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return part
+def _object_end(text: bytes, start: int, starts: list[int]) -> int:
+    """Where the object at ``start`` ends, found token by token; -1 for nowhere near."""
+    far = starts[min(bisect_right(starts, start) + MAX_INSIDE, len(starts)) - 1]
+    stop = len(text) if far == starts[-1] else far
+    return next((end for end, depth in _depths(text, start, stop) if depth == 0), -1)

@@ -84,9 +84,8 @@ class ColumnBuilder:
     def fill(self, rows: list[int], **columns: NDArray[np.int64]) -> None:
         """Set columns of some of the rows added last."""
         for key, values in columns.items():
-            if COLUMNS[key] is np.int32:
-                values = np.clip(values, -1, 2**31 - 1)
-            self._parts[key][-1][rows] = values
+            fits = np.clip(values, -1, 2**31 - 1) if COLUMNS[key] is np.int32 else values
+            self._parts[key][-1][rows] = fits
 
     def rows_named(self, wanted: Callable[[str], bool]) -> list[int]:
         """Rows added last whose name is wanted; asked once per distinct name."""

@@ -11,20 +11,18 @@ import msgspec
 
 from tracekit.core.errors import Note, ReadError
 from tracekit.io.boundaries import (
-    STRING,
     NotAnObjectError,
+    Pairs,
     array_ends,
     likely_cuts,
     skip,
     sound_objects,
     sure_cut,
-    value_end,
+    walk_pairs,
 )
 from tracekit.io.repair import mend
 
 T = TypeVar("T")
-#: keys and values of an object, as text
-Pairs = list[tuple[bytes, bytes]]
 PIECE_BYTES = 6 << 20
 #: a single event, or the header before the array, larger than this is refused
 MAX_UNIT_BYTES = 64 << 20
@@ -126,7 +124,7 @@ class TraceText(Generic[T]):
         while True:
             pairs: Pairs = []
             try:
-                at, found = _walk(self._buffer, 1, pairs)
+                at, found = walk_pairs(self._buffer, 1, pairs)
             except NotAnObjectError as e:
                 if len(self._buffer) < MAX_UNIT_BYTES and self._more():
                     continue
@@ -173,30 +171,27 @@ class TraceText(Generic[T]):
 
     def _next_piece(self) -> tuple[list[T], bool]:
         """Decode up to the last event boundary of the buffer; True when the array ended."""
-        fault: Exception | None = None
-        cuts = likely_cuts(self._buffer)
-        for end, following in cuts:
-            try:
-                return self._take(self._items(self._buffer[:end]), following)
-            except _FAULTS as e:
-                if trailing := _TRAILING.search(str(e)):
-                    return self._close(int(trailing.group(1))), True
-                fault = e
-                if "truncated" not in str(e):  # not a boundary in arguments, but damage
-                    return self._take(self._salvage(self._buffer[:end], fault), following)
+        for cut in likely_cuts(self._buffer):
+            taken = self._take(*cut, sure=False)
+            if taken is not None:
+                return taken
         sure = sure_cut(self._buffer)
-        if sure is None:
-            self._grow()
-            return [], False
-        end, following = sure
+        taken = self._take(*sure, sure=True) if sure else None
+        if taken is not None:
+            return taken
+        self._grow()
+        return [], False
+
+    def _take(self, end: int, following: int, *, sure: bool) -> tuple[list[T], bool] | None:
+        """Decode the buffer up to an event boundary; None when it proves to be none."""
         try:
-            return self._take(self._items(self._buffer[:end]), following)
+            events = self._items(self._buffer[:end])
         except _FAULTS as e:
             if trailing := _TRAILING.search(str(e)):
                 return self._close(int(trailing.group(1))), True
-            return self._take(self._salvage(self._buffer[:end], fault or e), following)
-
-    def _take(self, events: list[T], following: int) -> tuple[list[T], bool]:
+            if "truncated" in str(e) and not sure:  # a boundary in arguments
+                return None
+            events = self._salvage(self._buffer[:end], e)
         self._buffer = self._buffer[following:]
         return events, False
 
@@ -215,36 +210,53 @@ class TraceText(Generic[T]):
     def _last_piece(self) -> tuple[list[T], bool]:
         """Decode what is left once the text has ended."""
         try:
+            return self._to_the_end(), True
+        except _FAULTS as e:
+            return self._last_damaged(e), True
+
+    def _to_the_end(self) -> list[T]:
+        """Decode what is left when it is sound up to the end of the array."""
+        try:
             events = self._items(self._buffer, closed=True)
         except _FAULTS as e:
             if trailing := _TRAILING.search(str(e)):
-                return self._close(int(trailing.group(1))), True
-            return self._last_damaged(e), True
+                return self._close(int(trailing.group(1)))
+            raise
         if not self._bare:  # the array ended with the text, its object did not
             self._cut_short(len(events))
-        return events, True
+        return events
 
     def _last_damaged(self, fault: Exception) -> list[T]:
         """The text ends inside the array, or its last piece is damaged."""
-        body = self._buffer
-        end = self._array_end(body)
-        if end is None:
-            events = self._salvage(body, fault, cut=True)
-            self._cut_short(len(events))
+        body, trial = self._buffer, Counter[str]()
+        self._buffer = mend(body, trial)
+        end: int | None = None
+        try:
+            events = self._to_the_end()
+        except _FAULTS as e:
+            self._buffer = body
+            # a cut inside arguments can look like the end of a file: }]}
+            end = None if "truncated" in str(e) else self._array_end(body)
+        else:
+            self._note_place(fault, self.read_bytes - len(body))
+            self.counts.update(trial)
             return events
-        events = self._salvage(body[:end], fault)
-        self._buffer = body[end:]
-        self._tail(len(events))
+        events = self._salvage(body[:end], fault, cut=end is None)
+        if end is None:
+            self._cut_short(len(events))
+        else:
+            self._buffer = body[end:]
+            self._tail(len(events))
         return events
 
     def _array_end(self, body: bytes) -> int | None:
-        """Where the array ends: where nothing but top-level keys follows; None where it does not."""
+        """Where the array ends: where only top-level keys follow; None where it does not."""
         budget = 8 * len(body)  # of bytes looked at: hostile text has many likely ends
         for at in array_ends(body):
             after = at + 1
             try:
                 if not self._bare:
-                    after, second = _walk(body, after, [])
+                    after, second = walk_pairs(body, after, [])
                     if second:
                         return None
                 if not body[after : after + 64].strip(_BLANK) and not body[after:].strip(_BLANK):
@@ -285,7 +297,7 @@ class TraceText(Generic[T]):
             return
         pairs: Pairs = []
         try:
-            at, second = _walk(self._buffer, 1, pairs)
+            at, second = walk_pairs(self._buffer, 1, pairs)
         except NotAnObjectError:
             if any(key in self._buffer for key in _HEADERS):
                 self._second_document()
@@ -339,20 +351,41 @@ class TraceText(Generic[T]):
         """Mend a damaged piece; what cannot be mended is dropped event by event."""
         if any(key in text for key in _HEADERS):
             self._two_headers(text)
-        if self._first_fault < 0 and not cut:
-            at = _AT_BYTE.search(str(fault))
-            self._first_fault = self._offset() + (int(at.group(1)) - 2 if at else 0)
-        mended = mend(text, self.counts).rstrip().rstrip(b",")
+        if not cut:
+            self._note_place(fault, self._offset())
+        trial: Counter[str] = Counter()
         try:
-            return self._items(mended)
+            events = self._items(mend(text, trial).rstrip().rstrip(b","))
         except _FAULTS:
-            objects, num_bad = sound_objects(mended)
-        # the part that a cut file ends with is not damage
-        self.counts["unreadable-event"] += num_bad - (cut and num_bad > 0)
+            objects, num_bad, num_behind = sound_objects(text, self._sound)
+        else:
+            self.counts.update(trial)
+            return events
+        # what a cut file ends with is not damage
+        self.counts["unreadable-event"] += num_bad + (0 if cut else num_behind)
         try:
             return self._items(b",".join(objects))
         except RecursionError:  # one is nested as deep as can be, and one level more in a list
             return self._one_by_one(objects)
+
+    def _note_place(self, fault: Exception, start: int) -> None:
+        """Remember where the first damage lies, in a piece that starts at byte ``start``."""
+        if self._first_fault < 0:
+            at = _AT_BYTE.search(str(fault))
+            self._first_fault = start + (int(at.group(1)) - 2 if at else 0)
+
+    def _sound(self, item: bytes) -> bytes | None:
+        """An object as valid JSON, mended if need be; None where that does not help."""
+        trial: Counter[str] = Counter()
+        for mended in (False, True):
+            text = mend(item, trial) if mended else item
+            try:
+                msgspec.json.decode(text)
+            except _FAULTS:
+                continue
+            self.counts.update(trial)
+            return text
+        return None
 
     def _two_headers(self, text: bytes) -> None:
         at = self._offset() + max(text.find(key) for key in _HEADERS)
@@ -366,35 +399,3 @@ class TraceText(Generic[T]):
     def first_fault(self) -> int:
         """Byte of the first damage met, -1 for none."""
         return self._first_fault
-
-
-def _walk(text: bytes, at: int, pairs: Pairs) -> tuple[int, bool]:
-    """Collect an object's pairs from byte ``at``, up to ``"traceEvents": [`` or its end.
-
-    Returns
-    -------
-    at : int
-        Behind the bracket.
-    found : bool
-        Whether it is that of ``traceEvents``.
-
-    Raises
-    ------
-    NotAnObjectError
-        When the text ends before; ``pairs`` then has those that are whole.
-    """
-    while True:
-        at = skip(text, at)
-        if text[at : at + 1] == b"}":
-            return at + 1, False
-        key = STRING.match(text, at)
-        if not key:
-            raise NotAnObjectError(at)
-        colon = skip(text, key.end())
-        if text[colon : colon + 1] != b":":
-            raise NotAnObjectError(colon)
-        start = skip(text, colon + 1)
-        if key.group() == b'"traceEvents"' and text[start : start + 1] == b"[":
-            return start + 1, True
-        at = value_end(text, start)
-        pairs.append((key.group(), text[start:at]))

@@ -167,15 +167,15 @@ def _add(
     starts = _times([e.ts for e in timed], "ts", ("X",), events, raw, counts)
     durations = _times([e.dur for e in timed], "dur", ("X",), events, raw, counts)
     args = [e.args or _NO_ARGS for e in timed]
+    # three quarters of a trace are operators and frames, which have none of the columns below
+    rows = _without([e.cat for e in timed], _HOST_ONLY)
     builder.add(
         start_ns=starts,
         dur_ns=durations,
         names=[e.name for e in timed],
         origins=[(e.cat, e.pid, e.tid) for e in timed],
-        external_id=_external_ids(args),
+        external_id=_external_ids(args, rows),
     )
-    # three quarters of a trace are operators and frames, which have none of these
-    rows = _without([e.cat for e in timed], _HOST_ONLY)
     some = [args[i] for i in rows]
     builder.fill(
         rows,
@@ -187,11 +187,14 @@ def _add(
     _add_details(builder, timed, args, rows)
 
 
-def _external_ids(args: list[Args]) -> NDArray[np.int64]:
+def _external_ids(args: list[Args], device_rows: list[int]) -> NDArray[np.int64]:
+    """``External id``; launches and device rows wrote it ``external id`` until 2021."""
     external = _ints([a.external_id for a in args])
-    if args[-1].old_external_id == -1 and args[0].old_external_id == -1:
-        return external
-    return np.where(external < 0, _ints([a.old_external_id for a in args]), external)
+    old = [args[row].old_external_id for row in device_rows]
+    if old.count(-1) != len(old):
+        some = external[device_rows]
+        external[device_rows] = np.where(some < 0, _ints(old), some)
+    return external
 
 
 def _add_details(
@@ -303,7 +306,7 @@ def _fast_ns(values: list[Any]) -> NDArray[np.int64] | None:
         us = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    if type(values[0]) is str or not np.isfinite(us).all():
+    if us.ndim != 1 or type(values[0]) is str or not np.isfinite(us).all():
         return None
     if np.abs(us).max(initial=0.0) < EXACT_BELOW_US:
         return np.rint(us * 1000.0).astype(np.int64)
@@ -375,8 +378,10 @@ def _ints(values: list[Any]) -> NDArray[np.int64]:
     try:
         column = np.array(values, dtype=np.int64)
     except (ValueError, TypeError, OverflowError):
-        return np.fromiter(map(_as_int, values), np.int64, len(values))
-    return column
+        column = np.empty(0, dtype=np.int64)
+    if column.shape == (len(values),):
+        return column
+    return np.fromiter(map(_as_int, values), np.int64, len(values))
 
 
 def _as_int(value: Any) -> int:
@@ -387,7 +392,7 @@ def _as_int(value: Any) -> int:
             value = int(value)
         except ValueError:
             return -1
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
         value = int(value)
     if not isinstance(value, int):
         return -1
@@ -464,7 +469,7 @@ def kind_of_document(keys: list[str]) -> str:
     have = set(keys)
     if {"schema", "nodes"} <= have:
         return "a PyTorch execution trace (host operators and dependencies, no times on the device)"
-    if keys and all(k.isdecimal() for k in keys) or "pp_size" in have:
+    if (keys and all(k.isdecimal() for k in keys)) or "pp_size" in have:
         return "a pipeline schedule dump, not a trace"
     if {"entries", "pg_config"} & have:
         return "a flight-recorder dump without entries"

@@ -245,8 +245,7 @@ def _pairs(rows: _Rows) -> _Pairs:
     keys = (column[at] for column in (rows.process, rows.thread, rows.name))
     changes = [np.diff(key, prepend=key[:1]) != 0 for key in keys]
     segment = np.cumsum(np.logical_or.reduce(changes))
-    depth, lone = _depths(opens, segment)
-    at, opens, depth, segment = (a[~lone] for a in (at, opens, depth, segment))
+    depth = _depths(opens, segment)
     order = np.lexsort((np.arange(len(at)), depth, segment))
     at, opens, depth, segment = (a[order] for a in (at, opens, depth, segment))
     same = (np.diff(depth) == 0) & (np.diff(segment) == 0)
@@ -256,18 +255,17 @@ def _pairs(rows: _Rows) -> _Pairs:
     return _Pairs(enter[by_enter], leave[by_enter])
 
 
-def _depths(opens: NDArray[np.bool_], segment: NDArray[np.int64]) -> tuple[Ints, NDArray[np.bool_]]:
-    """Depth of each bracket in its segment, and which closing ones have nothing to close."""
+def _depths(opens: NDArray[np.bool_], segment: NDArray[np.int64]) -> Ints:
+    """Depth of each bracket in its segment; a Leave with nothing to close is at depth 1."""
     step = np.where(opens, 1, -1).astype(np.int64)
     total = np.cumsum(step)
     new = np.diff(segment, prepend=-1) != 0
-    before = (total - step)[new][segment] if len(segment) else total
-    level = total - before
+    level = total - (total - step)[new][segment]
     # the lowest level so far within the segment: segments are set apart by more than any level
     apart = segment * (2 * len(step) + 2)
     lowest = np.minimum(np.minimum.accumulate(level - apart) + apart, 0)
-    previous = np.where(new, 0, np.roll(lowest, 1))
-    return level - lowest + np.where(opens, 0, 1), ~opens & (lowest < previous)
+    depth: Ints = level - lowest + np.where(opens, 0, 1)
+    return depth
 
 
 # -- tables -----------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class _Crew:
         worker = self._worker()
         if worker is None:
             return Answer("read", "reading was stopped", label)
-        assert worker.stdin and worker.stdout
+        assert worker.stdin
+        assert worker.stdout
         try:
             worker.stdin.write(_line(job))
             worker.stdin.flush()
@@ -176,7 +177,7 @@ def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from tracekit.io.pool import serve; serve()"]
     home = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603 - this Python, with this module
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

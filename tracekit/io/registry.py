@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tracekit.core.errors import NotATraceError, ReadError
 from tracekit.io import flight_recorder, kineto
+from tracekit.io.perfetto import SIGNATURE
 from tracekit.io.sources import SQLITE, ZIP, Limits, Source, prefetch
 from tracekit.io.table import EventTable
 
@@ -15,6 +16,7 @@ FLIGHT_RECORDER_BYTES = 1 << 30
 
 #: what other tools' files begin with (at most this far in), and what to say about them
 _FOREIGN = (
+    (SIGNATURE, len(SIGNATURE), "a Perfetto export of tracekit", "give the traces it was made of"),
     (b"OTF2", 16, "an OTF2 archive (Score-P)", "open it with Pipit and tracekit.from_pipit"),
     (b"\x03B", 2, "part of an OTF2 archive (Score-P)", "open the archive with Pipit"),
     (b"PROJECTIONS", 11, "a Charm++ Projections log", "open it with Pipit"),

@@ -72,9 +72,11 @@ def _mend_string(literal: bytes, counts: Counter[str]) -> bytes:
     while at < len(body):
         escape = _PAIR.match(body, at) or _ESCAPE.match(body, at)
         if escape:
-            lone = len(escape.group()) == 6 and _SURROGATE.match(body, at)
-            counts["lone-surrogate"] += bool(lone)
-            out += rb"\ufffd" if lone else escape.group()
+            if len(escape.group()) == 6 and _SURROGATE.match(body, at):
+                counts["lone-surrogate"] += 1
+                out += rb"\ufffd"
+            else:
+                out += escape.group()
             at = escape.end()
             continue
         byte = body[at]

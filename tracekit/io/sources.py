@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from isal import igzip, isal_zlib
 
-from tracekit.core.errors import LimitError, NoTraceError, Note, ReadError
+from tracekit.core.errors import LimitError, Note, NoTraceError, ReadError
 
 BLOCK_BYTES = 1 << 21
 GZIP, ZIP, SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
@@ -25,9 +25,9 @@ GZIP, ZIP, SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 RATIO_FREE_BYTES = 64 << 20
 MAX_FOLDER_DEPTH = 6
 #: what the unpackers raise on damaged or unfit archives
-_PACKING_FAULTS = (
-    OSError, zlib.error, isal_zlib.error, lzma.LZMAError, zipfile.BadZipFile, struct.error,
-    RuntimeError, NotImplementedError, ValueError, KeyError,
+_PACKING_FAULTS: tuple[type[Exception], ...] = (
+    OSError, zlib.error, cast("type[Exception]", isal_zlib.error), lzma.LZMAError,
+    zipfile.BadZipFile, struct.error, RuntimeError, NotImplementedError, ValueError, KeyError,
 )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def prefetch(blocks: Iterator[bytes], depth: int = 3) -> Iterator[bytes]:
                 if stop.is_set():
                     return
             _put(ready, None, stop)
-        except BaseException as e:  # handed to the reading thread
+        except BaseException as e:  # noqa: BLE001 - handed to the reading thread
             _put(ready, e, stop)
 
     thread = threading.Thread(target=work, daemon=True, name="tracekit-unpack")
@@ -174,7 +174,7 @@ def _reason(e: BaseException) -> str:
 def _check(source: Source, done: int, packed: int, limits: Limits) -> None:
     if done > limits.unpacked_bytes:
         raise LimitError(
-            f"unpacks to more than the limit of {limits.unpacked_bytes / 2**30:g} GiB",
+            f"unpacks to more than the limit of {limits.unpacked_bytes / 2**30:.6g} GiB",
             where=source.label,
             hint="raise it with --limit-gib if you trust this file",
         )
@@ -192,15 +192,15 @@ def _open(source: Source) -> IO[Any]:
         inner = archive.open(source.member)
         if inner.read(2) == GZIP:
             inner.seek(0)
-            return igzip.IGzipFile(fileobj=inner)
+            return cast("IO[Any]", igzip.IGzipFile(fileobj=inner))  # type: ignore[no-untyped-call]
         inner.seek(0)
         return inner
     with open(source.path, "rb") as f:
         magic = f.read(4)
     if magic[:2] == GZIP:
-        opened: IO[Any] = igzip.open(source.path, "rb")
+        opened: IO[Any] = igzip.open(source.path, "rb")  # type: ignore[no-untyped-call]
         return opened
-    return open(source.path, "rb")  # noqa: SIM115 - the caller closes it
+    return open(source.path, "rb")  # the caller closes it
 
 
 def find(paths: list[str]) -> tuple[list[Source], list[Note]]:
@@ -231,6 +231,8 @@ def find(paths: list[str]) -> tuple[list[Source], list[Note]]:
             else:
                 sources += _members(path)
     unique = list(dict.fromkeys(sources))
+    if not unique and notes:
+        raise NoTraceError(notes[0].text, where=notes[0].file, hint="give the folder it leads to")
     if not unique:
         raise NoTraceError("no file found", where=", ".join(paths), hint="give a trace or a folder")
     return unique, notes

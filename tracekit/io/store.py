@@ -23,6 +23,7 @@ from tracekit.io.table import COLUMNS, EventTable
 SUFFIX = ".tracekit.arrow"
 MAX_BYTES = 20 << 30
 _SIDE, _SUM = b"tracekit", b"crc32"
+_DAMAGE = (OSError, ValueError, LookupError, TypeError)
 #: a fragment this old was left by a process that died
 _FRAGMENT_S = 3600
 
@@ -61,7 +62,7 @@ class Store:
             return None
         try:
             table = _load(file, check)
-        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, msgspec.MsgspecError):
+        except (pa.ArrowException, msgspec.MsgspecError, *_DAMAGE):
             _remove(file)
             return None
         with suppress(OSError):  # the folder may be another's, or mounted read-only
@@ -88,7 +89,7 @@ class Store:
         """Drop the least recently used entries beyond the size cap, and old fragments."""
         files = self._files()
         total = sum(size for _, size, _ in files)
-        for used, size, file in sorted(files)[:-1]:
+        for _, size, file in sorted(files)[:-1]:
             if total <= MAX_BYTES:
                 break
             _remove(file)

@@ -18,7 +18,7 @@ from tracekit.model.run import TraceSet
 #: from fewer steps no spread between steps can be told
 FEW_STEPS = 3
 #: work whose median length is less than so many times the resolution is timed too coarsely
-COARSE = 10
+COARSE = 4
 
 Facts = list[RankFacts]
 
@@ -56,9 +56,9 @@ def _who(facts: Iterable[RankFacts]) -> str:
     return ranks_text(f.rank for f in facts)
 
 
-def _file(facts: Facts) -> str:
-    """The file, when the note is on a single rank."""
-    return facts[0].file if len(facts) == 1 else ""
+def _file(some: Facts, facts: Facts) -> str:
+    """The file, when the note is on one of several ranks."""
+    return some[0].file if len(some) == 1 < len(facts) else ""
 
 
 def _sum(facts: Facts, count: str) -> int:
@@ -83,7 +83,7 @@ def _job(run: TraceSet, facts: Facts) -> Iterator[Note]:
             f"{_who(nameless)}: the header names no rank and no process groups (distributedInfo); "
             "start the profiler after torch.distributed.init_process_group"
         )
-        yield Note("no-distributed-info", text, "info", _file(nameless))
+        yield Note("no-distributed-info", text, "info", _file(nameless, facts))
     for key in sorted({key for f in facts for key in f.versions}):
         values = {f.versions[key] for f in facts if key in f.versions}
         if len(values) > 1:
@@ -142,7 +142,7 @@ def _settings(facts: Facts) -> Iterator[Note]:
             f"{_who(told)}: Kineto reported errors while recording, such as "
             f"{quoted(told[0].messages[0], 160)}; what it could not record is missing"
         )
-        yield Note("recorder-errors", text, "warning", _file(told))
+        yield Note("recorder-errors", text, "warning", _file(told, facts))
 
 
 def _damage(facts: Facts) -> Iterator[Note]:
@@ -154,19 +154,19 @@ def _damage(facts: Facts) -> Iterator[Note]:
             "the later steps are lost and the ranks' windows end apart; copy the files again, or "
             "let the profiler finish before the job ends"
         )
-        yield Note("recovered", text, "warning", _file(short))
+        yield Note("recovered", text, "warning", _file(short, facts))
     if some := [f for f in facts if f.counts.get("dropped")]:
-        yield limits.dropped(_who(some), _sum(some, "dropped"), _file(some))
+        yield limits.dropped(_who(some), _sum(some, "dropped"), _file(some, facts))
     if some := [f for f in facts if f.counts.get("clipped")]:
-        yield limits.clipped(_who(some), _sum(some, "clipped"), _file(some))
+        yield limits.clipped(_who(some), _sum(some, "clipped"), _file(some, facts))
 
 
 def _timelines(facts: Facts) -> Iterator[Note]:
     """Whether the device recorded its work."""
     if some := [f for f in facts if not f.num_work]:
-        yield limits.no_work(_who(some), _file(some))
+        yield limits.no_work(_who(some), _file(some, facts))
     if some := [f for f in facts if not f.compute_known]:
-        yield limits.collectives_only(_who(some), _file(some))
+        yield limits.collectives_only(_who(some), _file(some, facts))
     host = [f for f in facts if f.timeline == "host" and f.compute_known]
     device = [f for f in facts if f.timeline == "device"]
     blind = [f for f in host if device or "nccl" in f.backend.lower()]
@@ -177,11 +177,11 @@ def _timelines(facts: Facts) -> Iterator[Note]:
             "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], and no second profiler "
             "may hold the device"
         )
-        yield Note("no-device-rows", text, "warning", _file(blind))
+        yield Note("no-device-rows", text, "warning", _file(blind, facts))
     elif host:
-        yield limits.host_timeline(_who(host), _file(host))
+        yield limits.host_timeline(_who(host), _file(host, facts))
     if some := [f for f in facts if not f.comm_known]:
-        yield limits.host_comm_only(_who(some), _file(some))
+        yield limits.host_comm_only(_who(some), _file(some, facts))
 
 
 def _launches(facts: Facts) -> Iterator[Note]:
@@ -193,13 +193,13 @@ def _launches(facts: Facts) -> Iterator[Note]:
             f"{_who(blind)}: no launch records, so device events belong to no step or phase and "
             "collectives to no group; record with ProfilerActivity.CPU as well"
         )
-        yield Note("no-launches", text, "warning", _file(blind))
+        yield Note("no-launches", text, "warning", _file(blind, facts))
     linked = [f for f in device if f.has_launches]
     most = limits.UNLINKED_FRAC
     fringe = [f for f in linked if f.counts["unlinked"] > most * f.counts["timed"]]
     if fringe:
         count, timed = _sum(fringe, "unlinked"), _sum(fringe, "timed")
-        yield limits.unlinked(_who(fringe), count, timed, _file(fringe))
+        yield limits.unlinked(_who(fringe), count, timed, _file(fringe, facts))
 
 
 def _times(facts: Facts) -> Iterator[Note]:
@@ -209,28 +209,30 @@ def _times(facts: Facts) -> Iterator[Note]:
         return
     worst = max(coarse, key=lambda f: f.resolution_ns)
     step, half = worst.resolution_ns, sorted(f.median_ns for f in coarse)[len(coarse) // 2]
-    unit = "whole us" if step == 1000 else f"multiples of {step:,} ns"
-    why = "" if worst.has_base else ", absolute and without baseTimeNanoseconds"
+    unit, why = "whole us", ""
+    if step < 1000:
+        unit = f"multiples of {step:,} ns"
+        why = "" if worst.has_base else ", as absolute floats without baseTimeNanoseconds"
     severe = half < COARSE * step
     text = (
         f"{_who(coarse)}: times are written in {unit}{why}, so starts and ends are off by up to "
-        f"that much (half of the events last {half / 1000:.4g} us or less); torch 2.4 and later "
+        f"that much (half of the events last {time_text(half)} or less); torch 2.4 and later "
         "write exact ns"
     )
-    yield Note("coarse-times", text, "warning" if severe else "info", _file(coarse))
+    yield Note("coarse-times", text, "warning" if severe else "info", _file(coarse, facts))
 
 
 def _steps(facts: Facts) -> Iterator[Note]:
     """Which steps are there, and on which ranks."""
     timed = [f for f in facts if f.compute_known and f.num_work]
     if without := [f for f in timed if not f.steps]:
-        yield limits.no_steps(_who(without), _file(without))
+        yield limits.no_steps(_who(without), _file(without, facts))
     labels = {f.rank: f.steps for f in timed if f.steps or len(without) < len(timed)}
     yield from limits.uneven_steps(labels)
     empty = [f for f in timed if f.empty_steps]
     if empty:
         numbers = {n for f in empty for n in f.empty_steps}
-        yield limits.empty_steps(_who(empty), numbers, _file(empty))
+        yield limits.empty_steps(_who(empty), numbers, _file(empty, facts))
     every = sorted({n for own in labels.values() for n in own if n >= 0})
     if not every:
         return

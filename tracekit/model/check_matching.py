@@ -12,7 +12,7 @@ from tracekit.model.clock import Clock
 from tracekit.model.collective import Collective
 from tracekit.model.facts import RankFacts
 from tracekit.model.limits import quoted, ranks_text, time_text
-from tracekit.model.operations import SYNCHRONISING
+from tracekit.model.operations import SYNCHRONISING, Group
 from tracekit.model.run import TraceSet
 
 #: ranks whose clocks are listed one by one
@@ -23,6 +23,8 @@ COMMON_FRAC = 0.9
 EDGE_FRAC = 0.1
 #: ends of one collective this many median deviations apart are no scatter (about 3.4 sigma)
 FAR_APART = 5
+#: of the matches by order, below which loose ones are the tail that any distribution has
+LOOSE_FRAC = 0.25
 
 Spans = dict[int, tuple[int, int]]
 
@@ -37,14 +39,7 @@ def matching_notes(run: TraceSet, facts: list[RankFacts]) -> Iterator[Note]:
         Of all ranks.
     """
     collectives = run.matching.collectives
-    spans = {
-        f.rank: (
-            f.span[0] - run.matching.offset_ns(f.rank),
-            f.span[1] - run.matching.offset_ns(f.rank),
-        )
-        for f in facts
-        if f.span
-    }
+    spans = {f.rank: _corrected(run, f.rank, f.span) for f in facts if f.span}
     if len(spans) > 1:
         yield from _clocks(run, collectives)
         yield from _windows(spans)
@@ -58,6 +53,11 @@ def matching_notes(run: TraceSet, facts: list[RankFacts]) -> Iterator[Note]:
         yield from _uneven(run)
 
 
+def _corrected(run: TraceSet, rank: int, span: tuple[int, int]) -> tuple[int, int]:
+    offset = run.matching.offset_ns(rank)
+    return span[0] - offset, span[1] - offset
+
+
 # -- clocks -----------------------------------------------------------------------------------
 
 
@@ -67,10 +67,10 @@ def _clocks(run: TraceSet, collectives: list[Collective]) -> Iterator[Note]:
     lost = [r for r, c in clocks.items() if c is None]
     if lost and collectives:
         text = (
-            f"{ranks_text(lost)} cannot be put on one clock with {ranks_text([lowest])}: fewer than "
-            "two shared collectives end on all members at once, so waiting between them rests on "
-            "the clocks as recorded; record more steps, or call torch.distributed.barrier() at "
-            "the first and the last"
+            f"{ranks_text(lost)} cannot be put on one clock with {ranks_text([lowest])}: fewer "
+            "than two shared collectives end on all members at once, so waiting between them rests "
+            "on the clocks as recorded; record more steps, or call torch.distributed.barrier() in "
+            "the first and the last of them"
         )
         yield Note("clock-unknown", text)
     if known:
@@ -144,7 +144,7 @@ def _edges(collectives: list[Collective]) -> Iterator[Note]:
     """How much time the collectives take with which a window begins."""
     every = sum(o.duration for c in collectives for o in c.members.values())
     edge = sum(o.duration for c in collectives if c.edge for o in c.members.values())
-    if edge > EDGE_FRAC * every:
+    if edge > EDGE_FRAC * every and len(collectives) > 1:
         text = (
             f"{time_text(edge)} of {time_text(every)} communication lie in collectives with which "
             "some rank's window begins: part of their waiting is the profiler's late start, so "
@@ -171,11 +171,11 @@ def _metadata(
     sizeless = [
         c
         for c in collectives
-        if c.num_bytes is None and c.group.size is not None and c.op not in (None, "barrier")
+        if c.num_bytes is None and c.group.size is not None and c.op != "barrier"
     ]
     sizeless = [c for c in sizeless if not _dtypes(c) & odd]
     if sizeless:
-        ops = ", ".join(sorted({str(c.op) for c in sizeless}))
+        ops = ", ".join(sorted({c.op or "operation not known" for c in sizeless}))
         text = (
             f"{len(sizeless):,} of {len(collectives):,} collectives state no message size ({ops}), "
             f"so their bandwidth is not known; {_size_remedy(facts)}"
@@ -199,15 +199,18 @@ def _dtypes(c: Collective) -> set[str]:
     return {o.dtype for o in c.members.values() if o.dtype}
 
 
+_WRITTEN = (
+    "write it for NCCL where ProfilerActivity.CPU is on, but not for libraries that bypass "
+    "torch.distributed"
+)
+
+
 def _group_remedy(facts: list[RankFacts]) -> str:
     if all(f.timeline == "host" for f in facts):
         return "gloo writes none"
     if any(f.has_issues for f in facts):
         return "they were launched before recording began, or outside torch.distributed"
-    return (
-        "torch 2.5 and later write it for NCCL where ProfilerActivity.CPU is on, but not for "
-        "libraries that bypass torch.distributed"
-    )
+    return f"torch 2.5 and later {_WRITTEN}"
 
 
 def _size_remedy(facts: list[RankFacts]) -> str:
@@ -215,7 +218,7 @@ def _size_remedy(facts: list[RankFacts]) -> str:
         if all("record_shapes" in f.options for f in facts):
             return "gloo records the input's shape only"
         return "record with record_shapes=True"
-    return "torch 2.3 and later write it for NCCL where ProfilerActivity.CPU is on"
+    return f"torch 2.3 and later {_WRITTEN}"
 
 
 def _shortened(collectives: list[Collective]) -> Iterator[Note]:
@@ -246,7 +249,7 @@ def _shortened(collectives: list[Collective]) -> Iterator[Note]:
 
 def _quality(run: TraceSet, collectives: list[Collective]) -> Iterator[Note]:
     """How the members of collectives were found to belong together."""
-    count = Counter(c.match for c in collectives)
+    count: Counter[str] = Counter(c.match for c in collectives)
     matched = len(collectives) - count["single"]
     words = {"comms_id": "by Comms Id", "seq": "by Seq", "order": "by order and time"}
     parts = [f"{count[how]:,} {word}" for how, word in words.items() if count[how]]
@@ -254,9 +257,7 @@ def _quality(run: TraceSet, collectives: list[Collective]) -> Iterator[Note]:
         text = f"{matched:,} of {len(collectives):,} collectives have members on several ranks"
         text += f": {', '.join(parts)}"
         if count["order"]:
-            text += (
-                "; order is a guess, which torch 2.13 makes needless (it writes Seq and Comms Id)"
-            )
+            text += "; order is a guess, needless from torch 2.13 on (it writes Seq and Comms Id)"
         yield Note("match-quality", text, "info")
     loose = [c for c in collectives if c.match == "order" and _is_loose(run, c)]
     if loose:
@@ -265,7 +266,8 @@ def _quality(run: TraceSet, collectives: list[Collective]) -> Iterator[Note]:
             "than they take and than the clocks scatter: their members may not belong together, "
             "so their waiting is doubtful"
         )
-        yield Note("loose-matches", text)
+        few = len(loose) < LOOSE_FRAC * count["order"]
+        yield Note("loose-matches", text, "info" if few else "warning")
 
 
 def _is_loose(run: TraceSet, c: Collective) -> bool:
@@ -287,7 +289,8 @@ def _unmatched(run: TraceSet, collectives: list[Collective], spans: Spans) -> It
             ranks.add(c.any.rank)
             lost_ns += c.any.duration
     if why:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common())
+        common = sorted(why.items(), key=lambda item: (-item[1], item[0]))
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in common)
         text = (
             f"{why.total():,} operations of {ranks_text(ranks)} ({time_text(lost_ns)}) found no "
             f"partner among the given ranks: {reasons}; how much of their time is waiting is not "
@@ -331,10 +334,7 @@ def _uneven(run: TraceSet) -> Iterator[Note]:
                 continue
             key = (o.group.key, o.op or o.kernel)
             title.setdefault(key, f"{o.op or quoted(o.kernel, 40)} on {group_text(o.group.name)}")
-            there = run.ranks if o.group.ranks is None and not o.group.known else o.group.ranks
-            held = count.setdefault(
-                key, Counter({r: 0 for r in there or () if r in run.operations})
-            )
+            held = count.setdefault(key, Counter(dict.fromkeys(_members(run, o.group), 0)))
             held[rank] += 1
     odd = {k: c for k, c in count.items() if len(set(c.values())) > 1}
     if not odd:
@@ -349,6 +349,13 @@ def _uneven(run: TraceSet) -> Iterator[Note]:
     )
     small = numbers[most] - numbers[least] <= max(2, numbers[most] // 50)
     yield Note("uneven-collectives", text, "info" if small else "warning")
+
+
+def _members(run: TraceSet, group: Group) -> list[int]:
+    """The given ranks of a group, as far as is known."""
+    if group.ranks is None:
+        return [] if group.known else run.ranks
+    return sorted(set(group.ranks) & set(run.ranks))
 
 
 def group_text(name: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.model.names import COMM, COMPUTE
 from tracekit.model.run import TraceSet
 from tracekit.model.steps import membership, steps_of
-from tracekit.model.trace import LAUNCH, Trace
+from tracekit.model.trace import LAUNCH, OTHER, Trace
 from tracekit.model.work import Work
 
 #: profiler options that torch writes into the header as the number 1
@@ -29,7 +29,7 @@ class RankFacts:
     Attributes
     ----------
     span : (start, end) or None
-        First start and last end of work, absolute ns on the rank's own clock.
+        First start and last end of all rows, absolute ns on the rank's own clock.
     timeline : {"device", "host"}
     num_work, num_comm : int
     work_ns : int
@@ -84,14 +84,13 @@ def facts_of(run: TraceSet, rank: int) -> RankFacts:
     """Look through one rank's trace."""
     trace, work = run.work(rank)
     table, length = trace.table, work.end - work.start
-    base = table.base_ns
     labels, empty = _steps(trace, work)
     return RankFacts(
         rank=rank,
         file=trace.file,
         world_size=trace.world_size,
         backend=str(trace.distributed.get("backend", "")),
-        span=(int(work.start[0]) + base, int(work.end.max()) + base) if len(work) else None,
+        span=_recorded(trace),
         timeline=work.timeline,
         compute_known=work.compute_known,
         comm_known=work.comm_known,
@@ -101,11 +100,11 @@ def facts_of(run: TraceSet, rank: int) -> RankFacts:
         median_ns=int(np.median(length)) if len(work) else 0,
         counts={**work.counts, "recovered": table.counts.get("recovered", 0)},
         has_launches=bool((trace.kind == LAUNCH).any()),
-        has_issues="record_param_comms" in table.names,
+        has_issues=_describes_collectives(trace),
         steps=labels,
         empty_steps=empty,
         resolution_ns=_resolution(trace, work),
-        has_base=base > 0,
+        has_base=table.base_ns > 0,
         options=frozenset(o for o in OPTIONS if table.meta.get(o)),
         versions=_versions(trace),
         device_name=_device_name(trace, work),
@@ -119,6 +118,21 @@ def _steps(trace: Trace, work: Work) -> tuple[list[int], list[int]]:
     held = set(membership(work, spans).tolist()) if len(spans) else set()
     labels = [int(label) for label in spans.label]
     return labels, [label for at, label in enumerate(labels) if at not in held]
+
+
+def _describes_collectives(trace: Trace) -> bool:
+    """Whether host rows say of collectives what they are; torch before 2.3 writes them bare."""
+    issuing = [i for i, n in enumerate(trace.table.names) if n == "record_param_comms"]
+    return bool((np.isin(trace.table["name"], issuing) & (trace.table["detail"] >= 0)).any())
+
+
+def _recorded(trace: Trace) -> tuple[int, int] | None:
+    """First start and last end of all that was recorded, absolute; None when nothing was."""
+    rows = trace.sound & (trace.kind != OTHER) if trace.has_cats else trace.sound
+    if not rows.any():
+        return None
+    start, base = trace.table["start_ns"][rows], trace.table.base_ns
+    return int(start.min()) + base, int((start + trace.table["dur_ns"][rows]).max()) + base
 
 
 def _resolution(trace: Trace, work: Work) -> int:

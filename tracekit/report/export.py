@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -123,12 +123,12 @@ def _staged(folder: Path, made: Path) -> Iterator[Path]:
     """A folder inside ``folder`` to write into; it is gone afterwards, whatever happens."""
     begin, end = _STAGING
     staging: Path | None = None
-    new = not folder.exists()
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(end, begin, folder))
         yield staging
-        new = False
+        new = []
     except OSError as e:
         raise TracekitError(
             f"cannot be written ({e.strerror or e})",
@@ -138,5 +138,6 @@ def _staged(folder: Path, made: Path) -> Iterator[Path]:
     finally:
         if staging:
             shutil.rmtree(staging, ignore_errors=True)
-        if new and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        for place in new:
+            with suppress(OSError):  # it was never made, or somebody else uses it meanwhile
+                place.rmdir()

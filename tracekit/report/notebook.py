@@ -7,12 +7,13 @@ ground and by colour-blind eyes; every colour stands beside a word. Texts from t
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tracekit.core.errors import Note
-from tracekit.report import words
+from tracekit.report import summary, words
 from tracekit.report.frames import frame
 from tracekit.report.tables import TABLES
 
@@ -20,31 +21,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Document = Mapping[str, Any]
+Part = tuple[str, str, str, bool]
 
 _COMM = "--tracekit-comm, #ddaa33"
 #: what divides the window: words, figure, colour, whether it is hatched
-PARTS = (
+PARTS: tuple[Part, ...] = (
     ("compute", "compute_us", "--tracekit-compute, #4477aa", False),
     ("exposed communication: waiting", "exposed_wait_us", "--tracekit-wait, #ee7733", True),
-    (
-        "exposed communication: moving bytes",
-        "exposed_transfer_us",
-        "--tracekit-comm, #ddaa33",
-        False,
-    ),
-    (
-        "exposed communication: not told apart",
-        "exposed_unknown_us",
-        "--tracekit-comm, #ddaa33",
-        True,
-    ),
+    ("exposed communication: moving bytes", "exposed_transfer_us", _COMM, False),
+    ("exposed communication: not told apart", "exposed_unknown_us", _COMM, True),
     ("exposed memory copies", "exposed_memory_us", "--tracekit-memory, #aa3377", False),
     ("idle", "idle_us", "--tracekit-idle, #999999", False),
 )
-MAX_BARS = 8
-MAX_NOTES = 4
-_SEVERITIES = ("error", "warning", "info")
+MAX_BARS, MAX_FINDINGS, MAX_NOTES = 8, 3, 3
+_FRAME = (
+    "max-width:46em;padding:.6em .9em;border-radius:6px;font-size:13px;"
+    "border:1px solid color-mix(in srgb, currentColor 25%, transparent)"
+)
 _LINE = "border:0;border-top:1px solid color-mix(in srgb, currentColor 20%, transparent)"
+_TABLE = "table-layout:auto;margin:.3em 0"  # notebooks have rules of their own for tables
 _HATCH = "repeating-linear-gradient(135deg, transparent 0 3px, rgb(0 0 0 / 45%) 3px 5px)"
 
 
@@ -62,43 +57,41 @@ class Notes(tuple[Note, ...]):
         return "\n".join(lines) or "no notes"
 
     def _repr_html_(self) -> str:
-        return f"<div>{_note_list(self)}</div>" if self else "<div>no notes</div>"
+        return _items([(n.severity, n.text, n.code) for n in self]) or "<div>no notes</div>"
 
 
 def notes_of(document: Document) -> Notes:
     """The notes of an analysis, the gravest first."""
     made = [Note(n["code"], n["text"], n["severity"], n["file"]) for n in document["notes"]]
-    return Notes(sorted(made, key=lambda note: _SEVERITIES.index(note.severity)))
+    return Notes(sorted(made, key=lambda note: summary.SEVERITIES.index(note.severity)))
 
 
-def card(document: Document, title: str) -> str:
-    """The HTML card of an analysis document.
+def card(document: Document) -> str:
+    """The HTML card of an analysis.
 
     Parameters
     ----------
     document : mapping
         As `tracekit.report.document.document` makes it.
-    title : str
-        Where the run was read from.
     """
-    notes = notes_of(document)
-    more = len(notes) - MAX_NOTES
-    rest = (
-        f"<div>{words.counted(more, 'more note')} in <code>.notes</code></div>" if more > 0 else ""
-    )
-    rule = f'<hr style="{_LINE}">' if notes else ""
     return (
-        '<div style="max-width:46em;padding:.6em .9em;border-radius:6px;font-size:13px;'
-        'border:1px solid color-mix(in srgb, currentColor 25%, transparent)">'
-        f"<div><b>tracekit run</b> {_text(title, 200)}</div>"
+        f'<div style="{_FRAME}"><div><b>tracekit run</b> {_text(_title(document), 200)}</div>'
         f'<div style="opacity:.8">{_text(_facts(document), 400)}</div>'
-        f"{_division(document)}{_rank_bars(document)}"
-        f"{rule}{_note_list(notes[:MAX_NOTES])}{rest}</div>"
+        f"{_division(document)}{_rank_bars(document)}{_findings(document)}{_notes(document)}</div>"
     )
 
 
 def _text(text: object, limit: int = 600) -> str:
     return escape(words.safe(text, limit))
+
+
+def _title(document: Document) -> str:
+    """The one file, or the folder that holds all."""
+    files = sorted({str(row["file"]) for row in document["ranks"]})
+    try:
+        return os.path.commonpath(files) if len(files) > 1 else files[0]
+    except ValueError:  # absolute and relative ones, or several drives
+        return words.counted(len(files), "file")
 
 
 def _facts(document: Document) -> str:
@@ -125,13 +118,14 @@ def _division(document: Document) -> str:
     if not window:
         return "<div>no work in this window</div>"
     digits = words.decimals(window)
-    known = [p for p in PARTS if totals.get(p[1]) is not None]
-    lines = [_line(p, totals, digits) for p in PARTS if totals.get(p[1]) or p not in known]
-    whole = f"<tr><td>window, all ranks</td>{_cell(words.ms(window, digits) + ' ms')}<td></td></tr>"
-    return f"{_bar(totals, 'all ranks', '1.1em')}<table>{''.join(lines)}{whole}</table>"
+    lines = [_line(part, totals, digits) for part in PARTS if totals.get(part[1]) != 0]
+    name = '<td style="text-align:left">window, all ranks</td>'
+    lines.append(f"<tr>{name}{_cell(words.ms(window, digits) + ' ms')}<td></td></tr>")
+    table = f'<table style="{_TABLE}">{"".join(lines)}</table>'
+    return _bar(totals, "all ranks", "1.1em") + table
 
 
-def _line(part: tuple[str, str, str, bool], totals: Document, digits: int) -> str:
+def _line(part: Part, totals: Document, digits: int) -> str:
     label, key, colour, hatched = part
     value = totals.get(key)
     share = words.percent(words.fraction(value, totals["window_us"]), unknown="")
@@ -144,7 +138,8 @@ def _line(part: tuple[str, str, str, bool], totals: Document, digits: int) -> st
 
 
 def _cell(text: str) -> str:
-    return f'<td style="text-align:right;font-variant-numeric:tabular-nums">{escape(text)}</td>'
+    style = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+    return f'<td style="{style}">{escape(text)}</td>'
 
 
 def _fill(colour: str, hatched: bool) -> str:
@@ -156,12 +151,11 @@ def _bar(figures: Document, label: str, height: str) -> str:
     """One stacked bar; a picture with its figures in words for those who cannot see it."""
     window = figures["window_us"]
     shares = [(p, words.fraction(figures.get(p[1]), window) or 0.0) for p in PARTS]
+    there = [(p, share) for p, share in shares if share]
     pieces = "".join(
-        f'<div style="width:{100 * share:.2f}%;{_fill(p[2], p[3])}"></div>'
-        for p, share in shares
-        if share
+        f'<div style="width:{100 * share:.2f}%;{_fill(p[2], p[3])}"></div>' for p, share in there
     )
-    told = ", ".join(f"{p[0]} {words.percent(share)}" for p, share in shares if share)
+    told = ", ".join(f"{p[0]} {words.percent(share)}" for p, share in there) or words.NOT_KNOWN
     style = f"display:flex;height:{height};margin:.3em 0;border-radius:2px;overflow:hidden"
     spoken = f'role="img" aria-label="{label}: {told}" title="{told}"'
     return f'<div {spoken} style="{style}">{pieces}</div>'
@@ -185,16 +179,48 @@ def _rank_bars(document: Document) -> str:
         )
     more = len(rows) - MAX_BARS
     rest = f"<div>and {words.counted(more, 'more rank')}</div>" if more > 0 else ""
-    return f'<table style="width:100%">{"".join(lines)}</table>{rest}'
+    return f'<table style="width:100%;{_TABLE}">{"".join(lines)}</table>{rest}'
 
 
-# -- notes ------------------------------------------------------------------------------------
+# -- findings and notes -----------------------------------------------------------------------
 
 
-def _note_list(notes: Sequence[Note]) -> str:
-    items = "".join(
-        f"<li><b>{escape(note.severity)}</b>: {_text(note.text)} "
-        f'<span style="opacity:.7">[{_text(note.code, 60)}]</span></li>'
-        for note in notes
+def _findings(document: Document) -> str:
+    """What stands out, the most costly first."""
+    items = [
+        f"<li>{_text(f['text'])} <b>(worth at most {words.percent(f['gain_frac'], 0)})</b></li>"
+        for f in document["findings"][:MAX_FINDINGS]
+    ]
+    return _list("".join(items))
+
+
+def _notes(document: Document) -> str:
+    """The gravest notes, one of each kind."""
+    kinds = summary.notes(document["notes"])
+    if not kinds:
+        return ""
+    shown = kinds[:MAX_NOTES]
+    rest = len(document["notes"]) - sum(kind.count for kind in shown)
+    more = f"<div>{words.counted(rest, 'more note')} in <code>.notes</code></div>" if rest else ""
+    return f'<hr style="{_LINE}">{_items([_counted(kind) for kind in shown])}{more}'
+
+
+def _counted(kind: summary.NoteGroup) -> tuple[str, str, str]:
+    """The first note of a kind, and how many more there are like it."""
+    more = f" (and {kind.count - 1:,} more like it)" if kind.count > 1 else ""
+    return kind.severity, kind.text + more, kind.code
+
+
+def _items(notes: Sequence[tuple[str, str, str]]) -> str:
+    """A list of notes, each (severity, text, code)."""
+    return _list(
+        "".join(
+            f"<li><b>{escape(severity)}</b>: {_text(text)} "
+            f'<span style="opacity:.7">[{_text(code, 60)}]</span></li>'
+            for severity, text, code in notes
+        )
     )
+
+
+def _list(items: str) -> str:
     return f'<ul style="margin:.3em 0;padding-left:1.4em">{items}</ul>' if items else ""

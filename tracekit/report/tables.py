@@ -9,6 +9,7 @@ from typing import Any
 from tracekit.analysis.members import member_rows
 from tracekit.analysis.rows import FIGURES, Row
 from tracekit.io.flat import Column, Kind
+from tracekit.io.perfetto import encoded
 from tracekit.model.run import TraceSet
 from tracekit.report.document import document
 
@@ -18,7 +19,7 @@ EVENTS = (
 _FIGURES = (*(f"{name}_us" for name in FIGURES), "overlap_frac")
 _TEXTS = (
     "file", "host", "timeline", "phase", "group", "desc", "axis", "op", "dtype", "match",
-    "comms_id", "kernel", "role", "name", "code", "severity", "text",
+    "comms_id", "kernel", "role", "name", "code", "severity", "text", "evidence",
 )  # fmt: skip
 #: columns that are no numbers; all others are float where their name ends in a unit, else int
 _KINDS: dict[str, Kind] = {
@@ -57,10 +58,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "members": _columns(
         "collective", "rank", "start_us", "duration_us", "wait_us", "before_last_us", "is_last",
     ),
+    "operations": _columns(
+        "rank", "op", "comm_us", "overlap_us", "exposed_comm_us", "exposed_share_us",
+    ),
     "stragglers": _columns("rank", "num_matched", "num_last", "late_us", "wait_us"),
     "kernels": _columns(
         "rank", "role", "name", "count", "total_us", "mean_us", "min_us", "max_us", "known",
     ),
+    "findings": _columns("code", "severity", "text", "evidence", "gain_us", "gain_frac"),
     "notes": _columns("code", "severity", "file", "text"),
 }  # fmt: skip
 
@@ -76,7 +81,8 @@ class Tables:
         """The rows of a table named in `TABLES`.
 
         The steps table also holds, with no step number, the work of each rank that belongs to no
-        step; ``collective`` numbers the collectives by start and joins collectives and members.
+        step; ``collective`` numbers the collectives by start and joins collectives and members;
+        the evidence of a finding is JSON.
         """
         if table == "ranks":
             for row in self.made["ranks"]:
@@ -87,6 +93,9 @@ class Tables:
         elif table == "collectives":
             for number, row in enumerate(self.made["collectives"]):
                 yield {"collective": number, **row}
+        elif table == "findings":
+            for row in self.made["findings"]:
+                yield {**row, "evidence": encoded(row["evidence"]).decode()}
         elif table == "members":
             yield from member_rows(self.run)
         else:

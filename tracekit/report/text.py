@@ -205,12 +205,17 @@ def _edge(totals: Document, look: Look) -> Iterator[RenderableType]:
 
 def _findings(document: Document) -> Iterator[RenderableType]:
     rows = document.get("findings") or []
-    if rows:
-        yield from heading("Findings")
+    if not rows:
+        return
+    yield from heading("Findings", "what to change first")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for row in rows:
         gain = row.get("gain_frac")
-        worth = f" (up to {words.percent(gain)} of the step)" if words.known(gain) else ""
-        yield Text(f"  * {words.safe(row.get('text'))}{worth}")
+        worth = f"; worth up to {words.percent(gain)} of the time" if words.known(gain) else ""
+        grid.add_row(Text("  *"), Text(f"{words.safe(row.get('text'))}{worth}"))
+    yield grid
 
 
 def _unknown_names(document: Document, look: Look) -> Iterator[RenderableType]:

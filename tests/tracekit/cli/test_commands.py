@@ -207,7 +207,7 @@ def test_check_joins_reading_and_checking(analysis: Analysis, tracekit: Tracekit
         "sound": False,
         "notes": [ERROR, {"code": "clock", "severity": "warning", "file": "", "text": clock.text}],
     }
-    assert "not sound: see the notes" in tracekit("check", "a").out
+    assert tracekit("check", "a").out.startswith("not sound: 1 error, 1 warning\n")
 
 
 def test_check_of_a_sound_trace(analysis: Analysis, tracekit: Tracekit) -> None:
@@ -215,8 +215,10 @@ def test_check_of_a_sound_trace(analysis: Analysis, tracekit: Tracekit) -> None:
     analysis.checked = [Note("rank-from-name", "rank 3 from the file name", "info")]
     done = tracekit("check", "a")
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("sound: nothing odd was found\n")
+    assert done.out.startswith("sound: 1 remark\n")
     assert "rank-from-name" in done.out
+    analysis.checked = []
+    assert tracekit("check", "a").out == "sound: nothing to remark\n"
 
 
 def test_export_prints_what_it_wrote(analysis: Analysis, tracekit: Tracekit) -> None:
@@ -270,6 +272,15 @@ def test_closed_pipe_is_quiet(
         status = main(argv)
     assert status == 141
     assert capfd.readouterr().err == ""
+
+
+def test_closed_stdout_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A process started without a standard output is told so."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["--help"]) == 2
+    assert capfd.readouterr().err.startswith("tracekit: standard output is closed")
 
 
 def test_output_without_a_terminal_has_no_colour(analysis: Analysis, tracekit: Tracekit) -> None:

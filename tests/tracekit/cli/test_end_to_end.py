@@ -219,3 +219,17 @@ def test_json_imports_nothing_slow(run: Path, tmp_path: Path) -> None:
         assert done.returncode == 0
         slow.append(done.stderr)
     assert slow == ["numpy pyarrow", ""]
+
+
+def test_check_and_export_work_on_files(run: Path, tmp_path: Path) -> None:
+    """The other verbs open the same files: `check` is one JSON, `export` names what it wrote."""
+    cache = tmp_path / "c"
+    checked = json.loads(tracekit("check", run, "--json", cache=cache).stdout)
+    assert checked["schema"] == "tracekit.check/1"
+    codes = [note["code"] for note in checked["notes"]]
+    assert "no-steps" in codes
+    done = tracekit("export", run, "--to", "csv", "-o", tmp_path / "out", cache=cache)
+    assert (done.returncode, done.stderr) == (0, "")
+    files = [Path(line) for line in done.stdout.splitlines()]
+    assert tmp_path / "out" / "ranks.csv" in files
+    assert all(file.stat().st_size for file in files)

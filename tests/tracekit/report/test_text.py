@@ -344,6 +344,16 @@ def test_texts_from_the_trace_stay_texts(show: Show) -> None:
     assert text.count("<script>") >= 5
 
 
+def test_findings_say_what_they_are_worth(show: Show) -> None:
+    """A finding whose gain is not known claims none."""
+    rows = [{"text": "rank 2 is late", "gain_frac": 0.683}, {"text": "idle", "gain_frac": None}]
+    lines = section(show(document_of([rank(0)], findings=rows)), "Findings")
+    assert [line.rstrip() for line in lines[1:]] == [
+        "  * rank 2 is late; worth up to 68.3 % of the time",
+        "  * idle",
+    ]
+
+
 def test_unknown_names_are_listed_by_time(show: Show) -> None:
     """Names no rule knows are summed over ranks, the longest first, and cut in the middle."""
     name = "void " + "deep::" * 40 + "kernel_a"

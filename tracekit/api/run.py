@@ -1,12 +1,9 @@
-"""The Python interface: open a run, ask it, get frames with units in their column names."""
+"""A run as notebooks and scripts see it: frames with units in their column names."""
 
 from __future__ import annotations
 
 import copy
-import math
-import operator
 import os
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +11,10 @@ from tracekit.analysis.members import member_rows
 from tracekit.analysis.profiles import kernel_rows, operator_rows
 from tracekit.analysis.rows import Row, us
 from tracekit.analysis.selection import part_of, selection
+from tracekit.api.asked import Key, RangeUs, Steps, check_top, selection_key
 from tracekit.core.errors import UsageError
-from tracekit.io.sources import Limits
-from tracekit.model.pipit import pipit_trace, run_of
-from tracekit.model.run import OpenOptions, TraceSet, open_run
+from tracekit.model.pipit import pipit_trace
+from tracekit.model.run import TraceSet
 from tracekit.model.trace import Trace
 from tracekit.report import words
 from tracekit.report.document import document
@@ -28,121 +25,9 @@ from tracekit.report.tables import TABLES, Tables
 if TYPE_CHECKING:
     import pandas as pd
 
-Steps = int | tuple[int, int] | None
-RangeUs = tuple[float, float] | None
-_Key = tuple[tuple[int, int] | None, tuple[float, float] | None]
 FORMATS = ("csv", "parquet", "perfetto")
 #: analyses kept in memory, one per selection of steps and time
 KEPT = 8
-
-
-def open(  # noqa: A001  # the word everybody knows; it is called as tracekit.open
-    *paths: str | os.PathLike[str],
-    names: str | os.PathLike[str] | None = None,
-    ranks: int | Iterable[int] | None = None,
-    capture: int | None = None,
-    store: bool = True,
-    limit_gib: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
-) -> Run:
-    """Open the traces of one job.
-
-    Parameters
-    ----------
-    *paths : str or path
-        Files, folders, glob patterns, zip archives.
-    names : str or path, optional
-        TOML file with your own rules for event names.
-    ranks : int or iterable of int, optional
-        Only these ranks.
-    capture : int, optional
-        Which capture (1 = first in time), where a folder holds several of each rank.
-    store : bool
-        Whether to keep what was read in the user's cache folder, so that the next opening is
-        fast.
-    limit_gib : float, optional
-        Most GiB that one file may unpack to.
-    progress : callable, optional
-        Called with (what, fraction done) while files are read.
-
-    Returns
-    -------
-    Run
-
-    Raises
-    ------
-    NoTraceError
-        When nothing readable is found.
-    UsageError
-        When two files hold the same rank, or a chosen rank or capture is absent.
-
-    Examples
-    --------
-    >>> import tracekit
-    >>> run = tracekit.open("sample_traces/ddp_4")
-    >>> run.breakdown()[["rank", "window_us", "compute_us", "exposed_comm_us", "idle_us"]]
-       rank   window_us  compute_us  exposed_comm_us    idle_us
-    0     0  101632.182   18283.932        75373.077   7975.173
-    1     1   87307.632   12190.152        73132.302   1985.178
-    2     2   91515.871   12252.426        13145.853  66117.592
-    3     3   94985.155   21492.953        64534.621   8957.581
-    """
-    if not paths:
-        raise UsageError("no path to open", hint='call open("folder")')
-    limits = Limits()
-    if limit_gib is not None:
-        if not (math.isfinite(limit_gib) and limit_gib > 0):
-            raise UsageError(f"limit_gib={limit_gib!r} is no size", hint="give a number above 0")
-        limits = Limits(unpacked_bytes=max(1, int(limit_gib * 2**30)))
-    options = OpenOptions(
-        names=None if names is None else os.fspath(names),
-        ranks=None if ranks is None else _rank_set(ranks),
-        capture=capture,
-        store=store,
-        limits=limits,
-        progress=progress,
-    )
-    return Run(open_run([os.fspath(p) for p in paths], options=options))
-
-
-def from_pipit(trace: Any, *, names: str | os.PathLike[str] | None = None) -> Run:
-    """A run of whatever Pipit has read: OTF2, Projections, Nsight, HPCToolkit, CSV.
-
-    Every Process becomes a rank. What `Run.to_pipit` wrote comes back with its categories and
-    links. Of other traces there is no more than names: MPI calls (``MPI_Allreduce``) and
-    collective libraries' kernels are communication, ``Idle`` is no work, all else is compute.
-    Communicators are not read: MPI collectives are matched by operation, order and time.
-
-    Parameters
-    ----------
-    trace : pipit.Trace or DataFrame
-        The trace, or its events frame.
-    names : str or path, optional
-        TOML file with your own rules for event names.
-
-    Returns
-    -------
-    Run
-
-    Raises
-    ------
-    UsageError
-        When it is neither, lacks a column, or holds no complete event.
-
-    Examples
-    --------
-    >>> import pandas as pd, tracekit
-    >>> events = pd.DataFrame({
-    ...     "Timestamp (ns)": [0, 2000, 5000, 9000],
-    ...     "Event Type": ["Enter", "Enter", "Leave", "Leave"],
-    ...     "Name": ["main", "MPI_Allreduce", "MPI_Allreduce", "main"],
-    ...     "Process": [0, 0, 0, 0],
-    ... })
-    >>> tracekit.from_pipit(events).breakdown()[["window_us", "compute_us", "exposed_comm_us"]]
-       window_us  compute_us  exposed_comm_us
-    0        9.0         6.0              3.0
-    """
-    return Run(run_of(trace, None if names is None else os.fspath(names)))
 
 
 class Run:
@@ -163,32 +48,19 @@ class Run:
     --------
     >>> import tracekit
     >>> tracekit.open("sample_traces/ddp_4", ranks=[0, 2])
-    <tracekit.Run: ranks 0,2, 2 files>
+    <tracekit.Run: ranks 0,2>
     """
 
     def __init__(self, traces: TraceSet) -> None:
         self._traces = traces
-        self._documents: dict[_Key, dict[str, Any]] = {}
+        self._documents: dict[Key, dict[str, Any]] = {}
 
     def __repr__(self) -> str:
-        files = words.counted(len(self._files()), "file")
-        return f"<tracekit.Run: {words.ranks(self.ranks)}, {files}>"
+        return f"<tracekit.Run: {words.ranks(self.ranks)}>"
 
     def _repr_html_(self) -> str:
-        """A card: ranks, steps, the division of time, the gravest notes; analyzes the run."""
-        return card(self._document(), self._title())
-
-    def _files(self) -> list[str]:
-        return sorted({self._traces.trace(rank).file for rank in self.ranks})
-
-    def _title(self) -> str:
-        files = self._files()
-        if len(files) == 1:
-            return files[0]
-        try:
-            return os.path.commonpath(files)
-        except ValueError:  # absolute and relative ones, or several drives
-            return words.counted(len(files), "file")
+        """A card: ranks, steps, the division of time, what stands out; analyzes the run."""
+        return card(self._document())
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -234,6 +106,29 @@ class Run:
         'host-timeline'
         """
         return notes_of(self._document())
+
+    def findings(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """What stands out and what to do about it, the most costly first.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Returns
+        -------
+        DataFrame
+            ``gain_us`` is the most that mending it can bring, summed over ranks; ``gain_frac`` the
+            same as a fraction of the summed window; ``evidence`` is JSON.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4")
+        >>> run.findings()["code"].iloc[0]
+        'late-rank'
+        """
+        return self._frame("findings", steps, range_us)
 
     # -- where the time goes ------------------------------------------------------------------
 
@@ -335,6 +230,25 @@ class Run:
         """
         return self._frame("groups", steps, range_us)
 
+    def operations(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
+        """Communication per rank and operation, with the exposed time divided as in `groups`.
+
+        Parameters
+        ----------
+        steps : int or (first, last), optional
+        range_us : (start, end), optional
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> run = tracekit.open("sample_traces/ddp_4", ranks=[0, 1])
+        >>> run.operations()[["rank", "op", "comm_us", "exposed_comm_us"]]
+           rank          op    comm_us  exposed_comm_us
+        0     0  all_reduce  77427.729        75373.077
+        1     1  all_reduce  77504.221        73132.302
+        """
+        return self._frame("operations", steps, range_us)
+
     # -- communication ------------------------------------------------------------------------
 
     def collectives(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
@@ -383,7 +297,7 @@ class Run:
         2           0     2     2430.281     True
         3           0     3    22661.441    False
         """
-        return frame(member_rows(self._traces, selection(*_key(steps, range_us))), MEMBERS)
+        return frame(member_rows(self._traces, selection(*selection_key(steps, range_us))), MEMBERS)
 
     def stragglers(self, steps: Steps = None, range_us: RangeUs = None) -> pd.DataFrame:
         """Per rank, how often it came last to a collective and by how much, the worst first.
@@ -471,8 +385,8 @@ class Run:
         0     comm      6  143043.805  23840.634167
         1  compute      9   11515.402   1279.489111
         """
-        _check_top(top)
-        chosen = selection(*_key(steps, range_us))
+        check_top(top)
+        chosen = selection(*selection_key(steps, range_us))
         rows: list[Row] = []
         for rank in self.ranks:
             part = part_of(self._traces, rank, chosen)
@@ -502,7 +416,7 @@ class Run:
         1                                     AddmmBackward0      9  11030.698
         2                                           aten::mm     15  10550.464
         """
-        _check_top(top)
+        check_top(top)
         traces = self._traces.traces()
         return frame([row for t in traces for row in operator_rows(t)[:top]], OPERATORS)
 
@@ -553,8 +467,8 @@ class Run:
         >>> run = tracekit.open("sample_traces/ddp_4")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     files = run.export("csv", folder)
-        >>> sorted(file.name for file in files)[:3]
-        ['collectives.csv', 'groups.csv', 'kernels.csv']
+        >>> [file.name for file in files][:3]
+        ['ranks.csv', 'steps.csv', 'phases.csv']
         """
         from tracekit.report.export import export
 
@@ -598,58 +512,13 @@ class Run:
 
     def _document(self, steps: Steps = None, range_us: RangeUs = None) -> dict[str, Any]:
         """The analysis of a selection, made once; the oldest of many is forgotten."""
-        key = _key(steps, range_us)
+        key = selection_key(steps, range_us)
         if key not in self._documents:
             made = document(self._traces, steps=key[0], time_range_us=key[1])
             while len(self._documents) >= KEPT:
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = made
         return self._documents[key]
-
-
-def _key(steps: Steps, range_us: RangeUs) -> _Key:
-    """A selection in its one form."""
-    return _step_pair(steps), _time_pair(range_us)
-
-
-def _step_pair(steps: Any) -> tuple[int, int] | None:
-    if steps is None:
-        return None
-    try:
-        given = steps if isinstance(steps, tuple | list) else (steps, steps)
-        first, last = (operator.index(step) for step in given)
-    except (TypeError, ValueError):
-        hint = "give one number, or (first, last), both included"
-        raise UsageError(f"steps={steps!r} are no steps", hint=hint) from None
-    return first, last
-
-
-def _time_pair(range_us: Any) -> tuple[float, float] | None:
-    if range_us is None:
-        return None
-    try:
-        low, high = (float(t) for t in range_us)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    if not (math.isfinite(low) and math.isfinite(high)):
-        hint = "give (start, end) in µs from the earliest start"
-        raise UsageError(f"range_us={range_us!r} is no time range", hint=hint)
-    return low, high
-
-
-def _rank_set(ranks: int | Iterable[int]) -> frozenset[int]:
-    given: Any = ranks if isinstance(ranks, Iterable) and not isinstance(ranks, str) else (ranks,)
-    try:
-        return frozenset(operator.index(rank) for rank in given)
-    except TypeError:
-        raise UsageError(
-            f"ranks={ranks!r} are no ranks", hint="give numbers, such as [0, 2]"
-        ) from None
-
-
-def _check_top(top: int | None) -> None:
-    if top is not None and (not isinstance(top, int) or top < 1):
-        raise UsageError(f"top={top!r} is no count", hint="give a number above 0, or None for all")
 
 
 def _top_by_role(rows: list[Row], top: int | None) -> list[Row]:
