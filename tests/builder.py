@@ -1,4 +1,4 @@
-"""Made-up Kineto traces, one short call an event, for tests whose answers are worked out by hand."""
+"""Made-up Kineto traces, one short call an event, whose answers can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class Kineto:
         args: dict[str, Any] | None = None,
     ) -> Kineto:
         """A complete event over ``[start, end)``."""
-        times = f'"ts": {exact_us(start * self.unit_ns)}, "dur": {exact_us((end - start) * self.unit_ns)}'
+        ts, dur = exact_us(start * self.unit_ns), exact_us((end - start) * self.unit_ns)
         rest = json.dumps({"name": name, "cat": cat, "pid": pid, "tid": tid, "args": args or {}})
-        return self.raw(f'{{"ph": "X", {times}, {rest[1:]}')
+        return self.raw(f'{{"ph": "X", "ts": {ts}, "dur": {dur}, {rest[1:]}')
 
     # -- the device ---------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ FORMAT = 1
 #: the modules that decide what a table holds; an entry made by other code is not read
 _READERS = (
     "boundaries.py", "columns.py", "flight_entry.py", "flight_recorder.py", "jsontext.py",
-    "kineto.py", "plain_pickle.py", "repair.py", "table.py",
+    "kineto.py", "plain_pickle.py", "registry.py", "repair.py", "table.py",
 )  # fmt: skip
 #: files up to this size are identified by all their bytes, larger ones by samples and their mtime
 HASH_ALL_BYTES = 64 << 20

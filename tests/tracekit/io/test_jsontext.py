@@ -177,7 +177,7 @@ def test_a_fault_is_told_with_its_place(size: int) -> None:
 
 
 def whole_events_before(text: bytes, cut: int) -> int:
-    """How many events end at or before a byte of the test file (they are the only ``}\\n``)."""
+    """How many events end at or before a byte; in the test file each ends with its line."""
     return text[:cut].count(b"}\n") + (text[cut - 1 : cut] == b"}" and text[cut : cut + 1] == b"\n")
 
 

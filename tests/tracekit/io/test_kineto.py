@@ -1,4 +1,4 @@
-"""The Kineto reader: exact times, the arguments that are kept, and what a file without them gets."""
+"""The Kineto reader: exact times, the arguments that are kept, files that are no traces."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_json_that_is_no_trace_is_named(text: str, words: str) -> None:
     [
         ('{"traceEvents": []}', "no events in this file"),
         ("[]", "no events in this file"),
-        ('{"traceEvents": [{"ph": "M", "name": "process_name"}]}', r"no timed events in this file \(1 other"),
+        ('{"traceEvents": [{"ph": "M", "name": "x"}]}', r"no timed events in this file \(1 other"),
         ('{"traceEvents": [', "cut short at byte 17"),
         ('{"a": 1, "traceEvents"', "the header breaks off"),
         ('{"schemaVersion": 1, "x{"schemaVersion": 1', "two headers found"),
