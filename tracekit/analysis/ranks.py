@@ -103,7 +103,7 @@ def _empty_step(part: Part, at: int) -> Row:
     """A step whose annotation is there but none of its work."""
     nothing = part.work.select(np.zeros(len(part.work), dtype=bool))
     none = Split(part.split.wait_end[:0], part.split.moves[:0], part.split.edge[:0])
-    row = {"rank": part.trace.rank, "step": part.steps.label[at]}
+    row: Row = {"rank": part.trace.rank, "step": part.steps.label[at]}
     row |= dict.fromkeys(figure_row(breakdown(nothing, none)))
     host = us(int(part.steps.end[at] - part.steps.start[at]))
     return row | {"host_us": host, "lead_us": None, "period_us": None, "num_work": 0}

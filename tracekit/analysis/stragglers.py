@@ -21,9 +21,7 @@ def straggler_rows(collectives: Iterable[Collective], ranks: list[int]) -> list[
         ``rank``, ``num_matched``, ``num_last``, ``late_us`` (sum), ``wait_us`` (sum of its own
         waiting), the latest rank first.
     """
-    made = {
-        r: {"rank": r, "num_matched": 0, "num_last": 0, "late": 0, "wait": 0} for r in ranks
-    }
+    made = {r: {"rank": r, "num_matched": 0, "num_last": 0, "late": 0, "wait": 0} for r in ranks}
     for c in collectives:
         if c.last_rank is None or c.edge:
             continue
@@ -35,8 +33,8 @@ def straggler_rows(collectives: Iterable[Collective], ranks: list[int]) -> list[
     rows: list[Row] = []
     for row in sorted(made.values(), key=lambda r: (-r["late"], r["rank"])):
         if row["num_matched"]:
-            late, wait = us(row.pop("late")), us(row.pop("wait"))
-            rows.append({**row, "late_us": late, "wait_us": wait})
+            counts = {k: row[k] for k in ("rank", "num_matched", "num_last")}
+            rows.append({**counts, "late_us": us(row["late"]), "wait_us": us(row["wait"])})
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,9 @@ def analysis(
             pass  # damaged: ask again
     made = _analyze(paths, opening, steps, time_range_us, show)
     if key and not any(note["code"] == "store-unavailable" for note in made["notes"]):
-        try:
+        # a file name that is not UTF-8: such answers are not kept
+        with suppress(UnicodeEncodeError, OverflowError):
             put_result(key, msgspec.json.encode(made))
-        except (UnicodeEncodeError, OverflowError):
-            pass  # a file name that is not UTF-8: such answers are not kept
     return made
 
 

@@ -16,7 +16,6 @@ FLIGHT_RECORDER_BYTES = 1 << 30
 
 #: what other tools' files begin with (at most this far in), and what to say about them
 _FOREIGN = (
-    (SIGNATURE, len(SIGNATURE), "a Perfetto export of tracekit", "give the traces it was made of"),
     (b"OTF2", 16, "an OTF2 archive (Score-P)", "open it with Pipit and tracekit.from_pipit"),
     (b"\x03B", 2, "part of an OTF2 archive (Score-P)", "open the archive with Pipit"),
     (b"PROJECTIONS", 11, "a Charm++ Projections log", "open it with Pipit"),
@@ -54,6 +53,9 @@ def read_source(
     is_json = start in (b"{", b"[")
     if not is_json:
         _refuse_foreign(source, head)
+    if head.startswith(SIGNATURE):
+        what = "a timeline that tracekit exported, not a trace"
+        raise NotATraceError(what, where=source.label, hint="give the traces it was made of")
     if flight_recorder.sniff(head):
         return flight_recorder.read(_whole(source, limits), source.label)
     if not is_json and not _blank(head):

@@ -20,9 +20,7 @@ END_TOLERANCE_NS = 500_000
 MAX_SHIFT = 64
 
 
-def guess_offsets(
-    buckets: Iterable[Bucket], known: dict[int, int]
-) -> tuple[dict[int, int], int]:
+def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dict[int, int], int]:
     """Rough clock differences of ranks, found from the operations themselves.
 
     For each rank the difference at which most ends coincide with those of the lowest rank of the

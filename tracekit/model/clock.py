@@ -84,9 +84,7 @@ def median(values: list[int]) -> int:
     return (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
 
 
-def _reach(
-    ranks: list[int], edges: dict[int, list[tuple[int, Clock]]]
-) -> dict[int, Clock | None]:
+def _reach(ranks: list[int], edges: dict[int, list[tuple[int, Clock]]]) -> dict[int, Clock | None]:
     """Add up offsets along the paths of least spread from the lowest rank."""
     found: dict[int, Clock | None] = dict.fromkeys(ranks)
     if not ranks:

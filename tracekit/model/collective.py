@@ -1,4 +1,4 @@
-"""Match the operations of all ranks into collectives, and split their time into wait and transfer."""
+"""Match the operations of all ranks into collectives, and part waiting from transfer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tracekit.model.operations import Group, Operation
 Match = Literal["comms_id", "seq", "order", "single"]
 #: operations whose members all move the same message, so that bytes tell them apart
 _SAME_BYTES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast"))
+#: how often (n-1)/n of the message crosses a member's link
+_PER_MEMBER = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
 
 @dataclass(slots=True, eq=False)
@@ -88,19 +90,14 @@ class Collective:
         algbw, size = self.algbw(), self.group.size
         if algbw is None or self.op is None:
             return None
-        if self.op in ("broadcast", "reduce", "send_recv"):
+        remote = [o.remote_bytes for o in self.members.values() if o.remote_bytes is not None]
+        if self.op == "all_to_all" and remote:
+            return None if -1 in remote else max(remote) / self.moving_ns
+        if self.op not in _PER_MEMBER:
             return algbw
-        if self.op == "all_to_all":
-            remote = [o.remote_bytes for o in self.members.values() if o.remote_bytes is not None]
-            if remote:
-                return None if -1 in remote else max(remote) / self.moving_ns
         if size is None or size < 2:
             return None
-        if self.op == "all_reduce":
-            return algbw * 2 * (size - 1) / size
-        if self.op in ("all_gather", "reduce_scatter", "all_to_all"):
-            return algbw * (size - 1) / size
-        return algbw
+        return algbw * _PER_MEMBER[self.op] * (size - 1) / size
 
 
 @dataclass(slots=True)

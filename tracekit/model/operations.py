@@ -103,9 +103,7 @@ def operations_of(trace: Trace, work: Work) -> list[Operation]:
     groups = _Groups(trace)
     first = int(work.start[0])
     made: dict[Any, Operation] = {}
-    for entry, issued, annotated in zip(
-        entries.tolist(), issue.tolist(), annotations, strict=True
-    ):
+    for entry, issued, annotated in zip(entries.tolist(), issue.tolist(), annotations, strict=True):
         row = int(work.row[entry])
         key = ("issued", issued) if issued >= 0 else ("row", entry)
         start = int(work.start[entry]) + trace.table.base_ns
@@ -260,7 +258,7 @@ def message_bytes(o: Operation, names: Names) -> int | None:
     elif o.op == "all_to_all":
         elems = max((e for e in (o.in_elems, o.out_elems) if e is not None), default=None)
     elif o.op == "scatter":
-        elems = o.in_elems if o.in_elems else o.out_elems
+        elems = o.in_elems or o.out_elems
     else:
         elems = o.in_elems if o.in_elems is not None else o.out_elems
     return None if elems is None else elems * width
@@ -322,17 +320,19 @@ class _Groups:
         self._config = {str(g.get("pg_name")): g for g in reversed(trace.pg_config)}
         own = trace.own.get("groups")
         self._own = {
-            str(g.get("name")): g for g in (own if isinstance(own, list) else []) if isinstance(g, dict)
+            str(g.get("name")): g
+            for g in (own if isinstance(own, list) else [])
+            if isinstance(g, dict)
         }
         self._made: dict[tuple[str, ...], Group] = {}
 
     def of(self, detail: dict[str, Any]) -> Group:
         fields = ("Process Group Name", "Process Group Description", "Process Group Ranks")
-        texts = tuple("" if detail.get(f) is None else str(detail[f]) for f in fields)
+        name, desc, ranks = ("" if detail.get(f) is None else str(detail[f]) for f in fields)
         size = _count(detail.get("Group size"))
-        key = (*texts, str(size))
+        key = (name, desc, ranks, str(size))
         if key not in self._made:
-            self._made[key] = self._make(*texts, size)
+            self._made[key] = self._make(name, desc, ranks, size)
         return self._made[key]
 
     def _make(self, name: str, desc: str, ranks_text: str, size: int | None) -> Group:

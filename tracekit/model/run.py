@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.core.errors import NoTraceError, NotATraceError, Note, ReadError, UsageError
+from tracekit.core.errors import (
+    NotATraceError,
+    Note,
+    NoTraceError,
+    ReadError,
+    Severity,
+    UsageError,
+)
 from tracekit.io import store as stores
 from tracekit.io.identity import key_of
 from tracekit.io.pool import num_workers, read_all
@@ -27,8 +34,10 @@ from tracekit.model.operations import Operation, int_list, listed_groups, operat
 from tracekit.model.trace import COPY, KERNEL, Trace
 from tracekit.model.work import Work, work_of
 
-_RANK_WORD = re.compile(r"(?:rank|worker|gpu|trainer|proc(?:ess)?|node_rank)[-_.\[ ]?0*(\d{1,7})", re.I)
-_SHORT_RANK = re.compile(r"(?:^|[-_.])r0*(\d{1,7})(?=$|[-_.])", re.I)
+_RANK_WORD = re.compile(
+    r"(?:rank|worker|gpu|trainer|proc(?:ess)?|node_rank)[-_.\[ ]?0*(\d{1,7})", re.IGNORECASE
+)
+_SHORT_RANK = re.compile(r"(?:^|[-_.])r0*(\d{1,7})(?=$|[-_.])", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -205,13 +214,11 @@ def open_run(paths: list[str], *, options: OpenOptions | None = None) -> TraceSe
     files = _read_files(sources, names, options, notes)
     files = _kineto_first(files, notes)
     _name_ranks(files, notes)
-    loaders: dict[int, Callable[[], Trace]] = {}
     by_rank: dict[int, list[tuple[_File, Callable[[], Trace]]]] = {}
     for file in files:
         for rank, load in _split_devices(file, names, notes):
             by_rank.setdefault(rank, []).append((file, load))
-    for rank, held in _captures(by_rank, options.capture).items():
-        loaders[rank] = held
+    loaders = _captures(by_rank, options.capture)
     if options.ranks is not None:
         loaders = _chosen(loaders, options.ranks)
     return TraceSet(sorted(loaders), notes, names, loaders)
@@ -240,7 +247,7 @@ def _read_files(
     for e in errors:
         foreign = isinstance(e, NotATraceError)
         code = "not-a-trace" if foreign else "unreadable"
-        severity = "info" if foreign and several else "error"
+        severity: Severity = "info" if foreign and several else "error"
         notes.append(Note(code, e.line(), severity, e.where))
     return files
 
@@ -534,7 +541,7 @@ def _same_rank_twice(by_rank: dict[int, list[tuple[_File, Callable[[], Trace]]]]
         listed.append(f"{n + 1}: {shown}")
     return UsageError(
         f"rank {rank} is in {both}",
-        hint=f"captures by time are {'; '.join(listed)}: pick one with --capture N, or give one run",
+        hint=f"captures by time are {'; '.join(listed)}: pick one with --capture N",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ class Spans:
     start, end : ndarray of int64, shape (num_spans,), ns
     """
 
-    label: list[int] | list[str]
+    label: list[Any]
     start: Ints
     end: Ints
 

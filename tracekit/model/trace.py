@@ -91,7 +91,7 @@ class Trace:
     @cached_property
     def is_device_row(self) -> NDArray[np.bool_]:
         """Rows that a device recorded and that are this rank's."""
-        mine = (self.kind == KERNEL) | (self.kind == COPY)
+        mine: NDArray[np.bool_] = (self.kind == KERNEL) | (self.kind == COPY)
         return mine if self.device_rows is None else mine & self.device_rows
 
     @property

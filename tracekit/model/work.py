@@ -65,8 +65,13 @@ class Work:
         """The same work narrowed to some of its entries."""
         return Work(
             self.timeline,
-            *(a[mask] for a in (self.start, self.end, self.role, self.row)),
-            *(a[mask] for a in (self.launch, self.at, self.stream)),
+            self.start[mask],
+            self.end[mask],
+            self.role[mask],
+            self.row[mask],
+            self.launch[mask],
+            self.at[mask],
+            self.stream[mask],
             dict(self.counts),
             self.host_comm_ns,
             self.compute_known,
@@ -98,9 +103,7 @@ def _device_work(trace: Trace) -> Work:
     at = np.where(launch >= 0, table["start_ns"][launch], UNLINKED)
     counts = {"timed": len(rows), "dropped": dropped, "clipped": clipped}
     counts["unlinked"] = int((launch < 0).sum())
-    work = Work(
-        "device", start, end, roles, rows, launch, at, trace.streams[rows], counts
-    )
+    work = Work("device", start, end, roles, rows, launch, at, trace.streams[rows], counts)
     if not (roles == COMM).any():
         work.host_comm_ns = _host_comm(trace)
     return work
@@ -122,12 +125,13 @@ def _carried_by_copies(trace: Trace, rows: Ints, roles: NDArray[np.int8]) -> NDA
     none = np.zeros(len(rows), dtype=bool)
     table = trace.table
     issued = np.flatnonzero((table["detail"] >= 0) & ~trace.is_device_row)
-    issued = issued[[_is_collective(trace, r) for r in issued]] if len(issued) else issued
+    issued = issued[[_is_collective(trace, r) for r in issued.tolist()]] if len(issued) else issued
     if not len(issued) or not external_ids_usable(trace, rows):
         return none
     owner = lookup(table["external_id"][issued], issued, table["external_id"][rows])
     with_kernel = np.unique(owner[(roles == COMM) & (owner >= 0)])
-    return (roles == MEMORY) & (owner >= 0) & ~np.isin(owner, with_kernel)
+    carried: NDArray[np.bool_] = (roles == MEMORY) & (owner >= 0) & ~np.isin(owner, with_kernel)
+    return carried
 
 
 def _is_collective(trace: Trace, row: int) -> bool:
