@@ -76,8 +76,10 @@ def _coincidence(hub: Ints, other: Ints) -> tuple[int, int] | None:
     if best < max(2, min(len(hub), len(other)) / 2):
         return None
     middles = (every + every[np.arange(len(every)) + count - 1]) // 2
-    small = np.flatnonzero((np.abs(middles) <= width) & (count >= max(2, best / 2)))
-    if len(small):  # half as many pairs that need no difference speak for none
+    # a difference that nearly all pairs share is real; a weaker one gives way to none at all
+    enough = 0.8 * best if best >= 0.8 * min(len(hub), len(other)) else best / 2
+    small = np.flatnonzero((np.abs(middles) <= width) & (count >= max(2, enough)))
+    if len(small):
         at = int(small[count[small].argmax()])
     else:
         good = np.flatnonzero(count >= max(2, 0.8 * best))

@@ -32,7 +32,7 @@ def test_a_moved_file_keeps_its_name(trace: Path) -> None:
 
 
 def test_whatever_matters_changes_the_name(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte of content, the last part of the name, a limit, the format: each makes it another."""
+    """A byte of content, the last part of the name, a limit, the format: each makes it another."""
     keys = [key_of(Source(trace), LIMITS), key_of(Source(trace), Limits(unpacked_bytes=1 << 20))]
     keys.append(key_of(Source(trace, "member"), LIMITS))
     other = trace.with_name("rank1.json")
@@ -73,7 +73,7 @@ def test_large_files_are_sampled(trace: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_file_that_is_gone_has_no_name(trace: Path) -> None:
-    """Without the file there is no name: an error of the operating system, or None for an answer."""
+    """Without the file there is no name: an error of the system, or None for an answer."""
     trace.unlink()
     with pytest.raises(FileNotFoundError):
         key_of(Source(trace), LIMITS)
