@@ -6,7 +6,7 @@
 <tracekit.Run: ranks 0-3>
 >>> run.stragglers()[["rank", "num_last", "late_us"]]
    rank  num_last    late_us
-0     2         6  94015.636
+0     2         6  94867.323
 1     0         0      0.000
 2     1         0      0.000
 3     3         0      0.000

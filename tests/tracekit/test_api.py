@@ -184,8 +184,8 @@ def test_analysis_is_made_once_for_a_selection(monkeypatch: pytest.MonkeyPatch) 
     run.breakdown(steps=3)
     run.breakdown(steps=(3, 3))
     assert len(calls) == 2
-    for step in range(run_module.KEPT + 1):
-        run.breakdown(steps=step)
+    for first in range(run_module.KEPT + 1):
+        run.breakdown(steps=(first - 20, 3))
     assert len(run._documents) == run_module.KEPT
 
 

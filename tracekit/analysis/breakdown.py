@@ -36,6 +36,9 @@ class Split:
 class Figures:
     """The division of time of one or more spans of work; each an array of ns, shape (num_spans,).
 
+    `other` is the part of `idle` in which the rank's other work (of other spans) runs: spans may
+    overlap, and what one leaves idle another may use.
+
     Where the recording does not hold communication (or compute) on this timeline, `known_comm`
     (`known_compute`) is False and the figures that need it are meaningless.
     """
@@ -52,6 +55,7 @@ class Figures:
     exposed_transfer: Ints
     exposed_unknown: Ints
     edge_comm: Ints
+    other: Ints
     start: Ints
     end: Ints
     count: Ints
@@ -74,6 +78,7 @@ def breakdown(
     span: Ints | None = None,
     num_spans: int = 1,
     borders: tuple[Ints, Ints] | None = None,
+    whole: Work | None = None,
 ) -> Figures:
     """Divide the time of each span of a rank's work.
 
@@ -88,6 +93,8 @@ def breakdown(
     borders : (start, end) of ndarray of int64, shape (num_spans,), optional
         Fixed borders in ns: work is cut at them and the window is exactly their distance. By
         default a window reaches from the first start to the last end of the span's own work.
+    whole : Work, optional
+        All work of the rank, where ``work`` is only part of it.
 
     Returns
     -------
@@ -119,6 +126,7 @@ def breakdown(
         exposed_transfer=moving,
         exposed_unknown=unknown,
         edge_comm=size(line.union(is_comm & split.edge)),
+        other=line.covered(whole or work) - size(busy),
         start=line.low,
         end=line.high,
         count=line.count,
@@ -241,6 +249,11 @@ class _Line:
         finish = np.clip((self._work.end if end is None else end)[take], low, high)
         shift = self._base[span] - low
         return union(begin + shift, finish + shift)
+
+    def covered(self, whole: Work) -> Ints:
+        """How much of each span's window any of the rank's work covers, in real time."""
+        every = union(whole.start, whole.end)
+        return coverage(*every, self.high) - coverage(*every, self.low)
 
     def measure(self, s: Intervals) -> Ints:
         """Length of a set within each span."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from tracekit.analysis.rows import Row
@@ -15,12 +16,26 @@ LAST_FRAC, LATE_FRAC = 0.5, 0.5
 IDLE_FRAC = 0.15
 #: an operation of which this much runs under compute is overlapped as intended
 HIDDEN_FRAC = 0.5
+#: a step that takes this many times as long as the median one stands out
+SLOW_STEP = 1.5
+_DEVICE_IDLE = (
+    "the host does not launch fast enough or synchronises; try CUDA graphs, torch.compile, fewer "
+    "syncs or larger batches, and look for allocations (cudaMalloc, cudaFree) in the gaps"
+)
+_HOST_IDLE = (
+    "the process does what no operator shows, such as Python code, data loading or sleeping"
+)
+_UNNAMED = "collectives of unknown operation"
 _AHEAD = frozenset(("all_gather", "broadcast"))
 _BEHIND = frozenset(("reduce_scatter", "all_reduce"))
 
 
 def findings(
-    totals: Row, steps: list[Row], stragglers: list[Row], operations: list[Row]
+    totals: Row,
+    steps: list[Row],
+    stragglers: list[Row],
+    operations: list[Row],
+    on_host: bool = False,
 ) -> list[Row]:
     """Findings of an analysis, the most costly first.
 
@@ -36,8 +51,9 @@ def findings(
     found = [
         *_late_rank(totals, stragglers),
         *_exposed_operations(totals, operations),
-        *_idle(totals),
+        *_idle(totals, on_host),
         *_between_steps(steps),
+        *_slow_step(steps),
         *_exposed_memory(totals),
     ]
     for row in found:
@@ -71,7 +87,7 @@ def _late_rank(totals: Row, stragglers: list[Row]) -> Iterator[Row]:
         text = (
             f"rank {first['rank']} arrives last in {first['num_last']} of "
             f"{first['num_matched']} collectives; the others wait for it. Look at what that rank "
-            f"does before them: this is no network problem ({percent:.0f} % of the time is waiting)"
+            f"does before them: this is no network problem ({percent:.1f} % of the time is waiting)"
         )
         yield _finding(
             "late-rank",
@@ -84,7 +100,7 @@ def _late_rank(totals: Row, stragglers: list[Row]) -> Iterator[Row]:
         )
     else:
         text = (
-            f"{percent:.0f} % of the time is waiting for a late rank, and no single rank is the "
+            f"{percent:.1f} % of the time is waiting for a late rank, and no single rank is the "
             "late one: balance the work between ranks, or look for jitter"
         )
         yield _finding("waiting", text, waiting, exposed_wait_us=waiting)
@@ -101,7 +117,7 @@ def _exposed_operations(totals: Row, operations: list[Row]) -> Iterator[Row]:
     by_op: dict[str, list[float]] = {}
     for row in operations:
         if row["exposed_share_us"] is not None:
-            sums = by_op.setdefault(row["op"] or "unknown", [0.0, 0.0, 0.0])
+            sums = by_op.setdefault(row["op"] or _UNNAMED, [0.0, 0.0, 0.0])
             sums[0] += row["exposed_share_us"]
             sums[1] += row["overlap_us"]
             sums[2] += row["comm_us"]
@@ -109,7 +125,7 @@ def _exposed_operations(totals: Row, operations: list[Row]) -> Iterator[Row]:
         if comm and overlap / comm >= HIDDEN_FRAC:
             continue
         yield _finding(
-            f"exposed-{op.replace('_', '-')}",
+            f"exposed-{op.replace('_', '-').replace(' ', '-')}",
             _advice(op, share, overlap, comm),
             share * moving / exposed,
             op=op,
@@ -129,15 +145,16 @@ def _advice(op: str, share: float, overlap: float, comm: float) -> str:
     return f"{text}; overlap it with independent compute, or send less"
 
 
-def _idle(totals: Row) -> Iterator[Row]:
-    idle = totals["idle_us"]
-    if idle is not None and idle >= IDLE_FRAC * totals["window_us"]:
+def _idle(totals: Row, on_host: bool) -> Iterator[Row]:
+    if totals["idle_us"] is None:
+        return
+    idle = totals["idle_us"] - (totals["other_us"] or 0.0)
+    if idle >= IDLE_FRAC * totals["window_us"]:
         percent = 100 * idle / totals["window_us"]
-        text = (
-            f"nothing runs {percent:.0f} % of the time: the host does not launch fast enough or "
-            "synchronises; try CUDA graphs, torch.compile, fewer syncs, or larger batches"
+        cause = _HOST_IDLE if on_host else _DEVICE_IDLE
+        yield _finding(
+            "idle", f"nothing runs {percent:.1f} % of the time: {cause}", idle, idle_us=idle
         )
-        yield _finding("idle", text, idle, idle_us=idle)
 
 
 def _between_steps(steps: list[Row]) -> Iterator[Row]:
@@ -147,17 +164,41 @@ def _between_steps(steps: list[Row]) -> Iterator[Row]:
     lost = sum(leads)
     if leads and period > 0:
         text = (
-            f"{100 * lost / period:.0f} % of the time passes between the steps' work: look at "
+            f"{100 * lost / period:.1f} % of the time passes between the steps' work: look at "
             "data loading, logging and checkpoints"
         )
         yield _finding("between-steps", text, lost, lead_us=lost, period_us=period)
+
+
+def _slow_step(steps: list[Row]) -> Iterator[Row]:
+    """One step that takes much longer than the others."""
+    slowest: dict[int, float] = {}
+    for row in steps:
+        if row["window_us"]:
+            slowest[row["step"]] = max(slowest.get(row["step"], 0.0), row["window_us"])
+    if len(slowest) < 3:
+        return
+    typical = median(slowest.values())
+    step = max(slowest, key=lambda s: slowest[s])
+    if slowest[step] < SLOW_STEP * typical:
+        return
+    extra = sum(
+        max(0.0, row["window_us"] - typical)
+        for row in steps
+        if row["step"] == step and row["window_us"]
+    )
+    text = (
+        f"step {step} takes {slowest[step] / 1000:.4g} ms where the median step takes "
+        f"{typical / 1000:.4g} ms: look at what is special in it, or leave it out with --steps"
+    )
+    yield _finding("slow-step", text, extra, step=step, window_us=slowest[step], median_us=typical)
 
 
 def _exposed_memory(totals: Row) -> Iterator[Row]:
     exposed = totals["exposed_memory_us"]
     if exposed:
         text = (
-            f"copies and fills take {100 * exposed / totals['window_us']:.0f} % of the time alone: "
+            f"copies and fills take {100 * exposed / totals['window_us']:.1f} % of the time alone: "
             "pin host memory, copy asynchronously, avoid .item() and .cpu() in the step"
         )
         yield _finding("exposed-memory", text, exposed, exposed_memory_us=exposed)

@@ -13,7 +13,7 @@ from tracekit.analysis.remarks import rank_remarks, run_remarks
 from tracekit.analysis.rows import Row, total_row
 from tracekit.analysis.selection import ALL, Part, Selection, part_of
 from tracekit.analysis.stragglers import straggler_rows
-from tracekit.core.errors import Note
+from tracekit.core.errors import Note, UsageError
 from tracekit.model.collective import Collective
 from tracekit.model.run import TraceSet
 
@@ -60,15 +60,44 @@ def overview(run: TraceSet, chosen: Selection = ALL) -> Overview:
         labels[rank] = [int(label) for label in part.steps.label]
         found.notes += rank_remarks(part, figures)
         _mark_held(run, rank, part, held)
+    _refuse_nothing(run, chosen, labels, found.ranks)
     chosen_ones = [c for c in run.matching.collectives if c in held]
     found.collectives = [collective_row(c, origin_ns, held[c]) for c in chosen_ones]
     found.unmatched = {str(r): n for r, n in run.matching.unmatched.items()}
     found.stragglers = straggler_rows((c for c in chosen_ones if not held[c]), run.ranks)
     found.missing_steps = _missing(labels)
     found.totals = total_row(found.ranks)
-    found.findings = findings(found.totals, found.steps, found.stragglers, found.operations)
+    found.findings = findings(
+        found.totals,
+        found.steps,
+        found.stragglers,
+        found.operations,
+        on_host=all(r["timeline"] == "host" for r in found.ranks),
+    )
     found.notes += run_remarks(run, labels, found.ranks, found.collectives)
     return found
+
+
+def _refuse_nothing(
+    run: TraceSet, chosen: Selection, labels: dict[int, list[int]], ranks: list[Row]
+) -> None:
+    """A selection without any step or work is a mistake in the question."""
+    if chosen.steps is not None:
+        first, last = chosen.steps
+        every = sorted({n for own in labels.values() for n in own})
+        if not any(first <= n <= last for n in every):
+            have = f"there are steps {every[0]} to {every[-1]}" if every else "no steps are marked"
+            raise UsageError(f"no step in {first}:{last}", hint=have)
+    if chosen.range_ns is not None and not any(sum(_role_counts(r)) for r in ranks):
+        low, high = (ns / 1000 for ns in chosen.range_ns)
+        raise UsageError(
+            f"no work between {low:g} and {high:g} us",
+            hint=f"the run lasts from 0 to {run.length_ns / 1000:.0f} us",
+        )
+
+
+def _role_counts(row: Row) -> list[int]:
+    return [row["events"][role] for role in ("compute", "comm", "memory")]
 
 
 def _add(found: Overview, figures: RankFigures) -> None:

@@ -59,7 +59,7 @@ def _rank_row(run: TraceSet, part: Part) -> Row:
         "host": trace.host,
         "pid": trace.pid,
         "timeline": work.timeline,
-        **figure_row(breakdown(work, part.split, borders=part.borders)),
+        **figure_row(breakdown(work, part.split, borders=part.borders, whole=part.whole)),
         "host_comm_us": us(work.host_comm_ns),
         "clock_offset_us": us(clock.offset_ns) if clock else None,
         "clock_spread_us": us(clock.spread_ns) if clock else None,
@@ -71,12 +71,12 @@ def _step_rows(part: Part) -> list[Row]:
     steps = part.steps
     if not len(steps):
         return []
-    figures = breakdown(part.work, part.split, part.step, len(steps))
+    figures = breakdown(part.work, part.split, part.step, len(steps), whole=part.whole)
     rows: list[Row] = []
     previous: tuple[Any, int] | None = None
     for at, label in enumerate(steps.label):
         if not figures.count[at]:
-            if part.entry.size == 0 or _is_chosen(part, at):
+            if part.asks_for(at):
                 rows.append(_empty_step(part, at))
             previous = None
             continue
@@ -93,12 +93,6 @@ def _step_rows(part: Part) -> list[Row]:
     return rows
 
 
-def _is_chosen(part: Part, at: int) -> bool:
-    """Whether a step without work lies among those the selection left."""
-    kept = np.unique(part.step[part.step >= 0])
-    return bool(len(kept)) and int(kept[0]) <= at <= int(kept[-1])
-
-
 def _empty_step(part: Part, at: int) -> Row:
     """A step whose annotation is there but none of its work."""
     nothing = part.work.select(np.zeros(len(part.work), dtype=bool))
@@ -111,7 +105,7 @@ def _empty_step(part: Part, at: int) -> Row:
 
 def _no_step_rows(part: Part) -> list[Row]:
     outside = np.where(part.step < 0, 0, -1)
-    figures = breakdown(part.work, part.split, outside, 1)
+    figures = breakdown(part.work, part.split, outside, 1, whole=part.whole)
     if not figures.count[0]:
         return []
     row = {"rank": part.trace.rank, **figure_row(figures)}
@@ -123,7 +117,8 @@ def _phase_rows(part: Part) -> list[Row]:
     spans = phases_of(part.trace)
     if not len(spans):
         return []
-    figures = breakdown(part.work, part.split, membership(part.work, spans), len(spans))
+    inside = membership(part.work, spans)
+    figures = breakdown(part.work, part.split, inside, len(spans), whole=part.whole)
     rows = []
     for phase in dict.fromkeys(spans.label):
         own = [

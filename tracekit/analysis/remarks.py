@@ -9,6 +9,7 @@ from tracekit.analysis.rows import Row
 from tracekit.analysis.selection import Part
 from tracekit.core.errors import Note
 from tracekit.model import limits
+from tracekit.model.check_matching import doubts
 from tracekit.model.run import TraceSet
 
 
@@ -50,6 +51,7 @@ def run_remarks(
         *_silent_device(run, ranks),
         *_unknown_groups(collectives),
         *_unknown_dtypes(run, collectives),
+        *doubts(run),
     ]
 
 

@@ -12,17 +12,17 @@ Row = dict[str, Any]
 #: figures in the order of tables, each the name of a `Figures` field
 FIGURES = (
     "window", "compute", "comm", "overlap", "exposed_comm", "memory", "exposed_memory", "idle",
-    "exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm",
+    "exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm", "other",
 )  # fmt: skip
 #: what is unknown where the device does not record its communication
 _NEEDS_COMM = frozenset((
     "comm", "overlap", "exposed_comm", "idle", "exposed_wait", "exposed_transfer",
-    "exposed_unknown", "edge_comm",
+    "exposed_unknown", "edge_comm", "other",
 ))  # fmt: skip
 #: what is unknown where only collectives were recorded
 _NEEDS_COMPUTE = frozenset((
     "compute", "overlap", "exposed_comm", "memory", "exposed_memory", "idle", "exposed_wait",
-    "exposed_transfer", "exposed_unknown",
+    "exposed_transfer", "exposed_unknown", "other",
 ))  # fmt: skip
 
 

@@ -54,6 +54,10 @@ class Part:
         Index into ``steps``, -1 for none.
     borders : (start, end) arrays of one entry, or None
         The chosen range on this rank's own clock, ns from the trace's base.
+    whole : Work
+        All work of the rank.
+    chosen : Selection
+        What was asked for.
     """
 
     trace: Trace
@@ -63,6 +67,18 @@ class Part:
     steps: Spans
     step: Ints
     borders: tuple[Ints, Ints] | None
+    whole: Work
+    chosen: Selection = ALL
+
+    def asks_for(self, step: int) -> bool:
+        """Whether a step, by its place in `steps`, was asked for, be there work in it or not."""
+        if self.chosen.steps is not None:
+            first, last = self.chosen.steps
+            return first <= int(self.steps.label[step]) <= last
+        if self.borders is None:
+            return True
+        low, high = (int(border[0]) for border in self.borders)
+        return int(self.steps.start[step]) < high and int(self.steps.end[step]) > low
 
 
 def part_of(run: TraceSet, rank: int, chosen: Selection = ALL) -> Part:
@@ -90,7 +106,7 @@ def part_of(run: TraceSet, rank: int, chosen: Selection = ALL) -> Part:
     if borders:
         whole = (cut.start == work.start[keep]) & (cut.end == work.end[keep])
         narrowed.edge = narrowed.edge | ~whole
-    return Part(trace, cut, narrowed, entry, steps, step[keep], borders)
+    return Part(trace, cut, narrowed, entry, steps, step[keep], borders, work, chosen)
 
 
 def split_of(run: TraceSet, trace: Trace, work: Work) -> Split:

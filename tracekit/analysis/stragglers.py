@@ -13,7 +13,7 @@ def straggler_rows(collectives: Iterable[Collective], ranks: list[int]) -> list[
 
     A collective's lateness is the last arrival less the second-last one: what the collective
     would have started earlier had that rank not been last. Edge collectives, whose arrivals the
-    start of a recording distorts, are left out.
+    start of a recording distorts, are left out, and so are those of which a member is missing.
 
     Returns
     -------
@@ -23,7 +23,7 @@ def straggler_rows(collectives: Iterable[Collective], ranks: list[int]) -> list[
     """
     made = {r: {"rank": r, "num_matched": 0, "num_last": 0, "late": 0, "wait": 0} for r in ranks}
     for c in collectives:
-        if c.last_rank is None or c.edge:
+        if c.last_rank is None or c.edge or not c.complete:
             continue
         for rank, wait in c.wait.items():
             made[rank]["num_matched"] += 1

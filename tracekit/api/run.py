@@ -499,7 +499,7 @@ class Run:
         >>> events[["Timestamp (ns)", "Event Type", "Name", "Process"]].head(3)
            Timestamp (ns) Event Type                  Name Process
         0               0      Enter  PyTorch Profiler (0)       0
-        1          278419      Enter  PyTorch Profiler (0)       3
+        1           56627      Enter  PyTorch Profiler (0)       3
         2          292384      Enter        ProfilerStep#4       0
         """
         return pipit_trace(self._traces)

@@ -53,6 +53,18 @@ def matching_notes(run: TraceSet, facts: list[RankFacts]) -> Iterator[Note]:
         yield from _uneven(run)
 
 
+def doubts(run: TraceSet) -> Iterator[Note]:
+    """The notes that put the division into waiting and transfer itself in doubt."""
+    if len(run.ranks) < 2:
+        return
+    spans = {r: _corrected(run, r, span) for r, span in run.spans.items() if span}
+    if len(spans) > 1:
+        yield from _windows(spans)
+    for note in _quality(run, run.matching.collectives):
+        if note.code == "loose-matches":
+            yield note
+
+
 def _corrected(run: TraceSet, rank: int, span: tuple[int, int]) -> tuple[int, int]:
     offset = run.matching.offset_ns(rank)
     return span[0] - offset, span[1] - offset

@@ -28,6 +28,14 @@ class Clock:
     spread_ns: int = 0
     num_shared: int = 0
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the offset stands out from the scatter of the differences it rests on.
+
+        Where it does not, times are better left as they are: ranks of one host share a clock.
+        """
+        return abs(self.offset_ns) > self.spread_ns
+
 
 def clocks(
     ranks: Iterable[int], matched: Iterable[Mapping[int, Operation]]

@@ -118,9 +118,9 @@ class Matching:
     unmatched: dict[int, int]
 
     def offset_ns(self, rank: int) -> int:
-        """What to subtract from a rank's times; 0 where its clock is unknown."""
+        """What to subtract from a rank's times; 0 where its clock is unknown or in doubt."""
         clock = self.clocks.get(rank)
-        return clock.offset_ns if clock else 0
+        return clock.offset_ns if clock and clock.is_certain else 0
 
 
 def match(
@@ -148,6 +148,7 @@ def match(
     offsets = {r: c.offset_ns for r, c in known.items() if c} if compared else {}
     found += _by_order(rest, names, offsets, _spread(known))
     settled = clocks(operations, (m for _, m in found))
+    world_size = world_size or max(operations, default=0) + 1
     collectives = [_collective(kind, m, world_size) for kind, m in found]
     matching = Matching(collectives, settled, dict.fromkeys(sorted(operations), 0))
     for c in collectives:
@@ -226,7 +227,7 @@ def _order_key(o: Operation, names: Names, pairwise: bool) -> tuple[Any, ...] | 
     return ("group", o.group.key, o.op, o.num_bytes if o.op in _SAME_BYTES else None)
 
 
-def _collective(kind: Match, members: Members, world_size: int | None) -> Collective:
+def _collective(kind: Match, members: Members, world_size: int) -> Collective:
     words = Counter(o.op for o in members.values() if o.op not in (None, "send_recv"))
     first = members[min(members)]
     op = words.most_common(1)[0][0] if words else first.op

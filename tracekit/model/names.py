@@ -23,6 +23,8 @@ COMPUTE, COMM, MEMORY, NONE = range(4)
 _TABLES = (
     "rule", "host", "phases", "categories", "ops", "kernel_ops", "dtype_bytes", "axes",
 )  # fmt: skip
+#: how much of a name is looked at; patterns with ``.*`` take quadratic time in hostile names
+NAME_LIMIT = 4096
 _RULE_KEYS = ("role", "pattern", "library", "op")
 
 
@@ -78,7 +80,8 @@ class Names:
         True
         """
         if name not in self._seen:
-            self._seen[name] = next((r for r in self.rules if r.pattern.search(name)), None)
+            head = name[:NAME_LIMIT]
+            self._seen[name] = next((r for r in self.rules if r.pattern.search(head)), None)
         return self._seen[name]
 
     def role_codes(self, names: list[str]) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
@@ -196,7 +199,19 @@ def _read(path: str) -> dict[str, Any]:
             raise UsageError(f"unknown table {key!r}", where=path, hint=hint)
         if not isinstance(value, list if key == "rule" else dict):
             raise UsageError(f"{key!r} must be written as [[rule]] or [{key}]", where=path)
+    _check_values(own, path)
     return own
+
+
+def _check_values(own: dict[str, Any], path: str) -> None:
+    """Tables of lists hold lists of texts, and sizes are whole numbers (patterns fail later)."""
+    for table in ("categories", "ops", "axes"):
+        for key, values in own.get(table, {}).items():
+            if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+                raise UsageError(f"[{table}] {key} must be a list of texts", where=path)
+    for key, size in own.get("dtype_bytes", {}).items():
+        if type(size) is not int or size < 0:
+            raise UsageError(f"[dtype_bytes] {key} must be a whole number of bytes", where=path)
 
 
 def _rule(raw: Any, where: str) -> Rule:

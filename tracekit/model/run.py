@@ -74,7 +74,7 @@ class _Survey:
     """What the other ranks need to know of one."""
 
     world_size: int | None
-    first_ns: int | None
+    span_ns: tuple[int, int] | None
     operations: list[Operation]
 
 
@@ -137,8 +137,9 @@ class TraceSet:
         listed = {}
         for rank in self.ranks:
             trace, work = self.work(rank)
-            first = int(work.start[0]) + trace.table.base_ns if len(work) else None
-            found[rank] = _Survey(trace.world_size, first, operations_of(trace, work))
+            base = trace.table.base_ns
+            span = (int(work.start[0]) + base, int(work.end.max()) + base) if len(work) else None
+            found[rank] = _Survey(trace.world_size, span, operations_of(trace, work))
             listed[rank] = listed_groups(trace)
         if infer_groups({r: s.operations for r, s in found.items()}, listed, self.names):
             text = "gloo records no groups; they were found from the threads the spans ran on"
@@ -153,12 +154,24 @@ class TraceSet:
     @cached_property
     def origin_ns(self) -> int:
         """Earliest start of work of all ranks, absolute on the corrected clock; 0 without work."""
-        starts = [
-            s.first_ns - self.matching.offset_ns(rank)
-            for rank, s in self._survey.items()
-            if s.first_ns is not None
+        return min(self._borders(0), default=0)
+
+    @property
+    def length_ns(self) -> int:
+        """From the earliest start to the latest end of work, on the corrected clock."""
+        return max(self._borders(1), default=0) - self.origin_ns
+
+    @property
+    def spans(self) -> dict[int, tuple[int, int] | None]:
+        """First start and last end of each rank's work, absolute on its own clock."""
+        return {rank: s.span_ns for rank, s in self._survey.items()}
+
+    def _borders(self, which: int) -> list[int]:
+        return [
+            span[which] - self.matching.offset_ns(rank)
+            for rank, span in self.spans.items()
+            if span is not None
         ]
-        return min(starts, default=0)
 
     @cached_property
     def matching(self) -> Matching:
@@ -253,7 +266,9 @@ def _read_files(
 
 
 def _nothing_readable(errors: list[ReadError]) -> NoTraceError:
-    worst = next((e for e in errors if not isinstance(e, NotATraceError)), errors[0])
+    damaged = (e for e in errors if not isinstance(e, NotATraceError))
+    known = (e for e in errors if e.hint)  # of a kind that is known, with something to do about it
+    worst = next(damaged, None) or next(known, errors[0])
     more = f" (and {len(errors) - 1} more files that are no readable trace)"
     what = worst.what + (more if len(errors) > 1 else "")
     return NoTraceError(what, where=worst.where, hint=worst.hint)
@@ -523,7 +538,8 @@ def _captures(
         held.sort(key=lambda h: h[0].start_ns)
     most = max(len(held) for held in by_rank.values())
     if wanted is not None and not 1 <= wanted <= most:
-        raise UsageError(f"no capture {wanted}", hint=f"there are {most}, counted from 1")
+        have = "there is 1" if most == 1 else f"there are {most}, counted from 1"
+        raise UsageError(f"no capture {wanted}", hint=have)
     if most > 1 and wanted is None:
         raise _same_rank_twice(by_rank)
     at = (wanted or 1) - 1
@@ -536,12 +552,13 @@ def _same_rank_twice(by_rank: dict[int, list[tuple[_File, Callable[[], Trace]]]]
     most = max(len(h) for h in by_rank.values())
     listed = []
     for n in range(most):
-        inside = [h[n][0].source.name for _, h in sorted(by_rank.items()) if n < len(h)]
-        shown = ", ".join(inside[:4]) + (", …" if len(inside) > 4 else "")
+        inside = [h[n][0].source for _, h in sorted(by_rank.items()) if n < len(h)]
+        shown = f"{inside[0].path.parent.name}/{inside[0].name}"
+        shown += f" and {len(inside) - 1} more" if len(inside) > 1 else ""
         listed.append(f"{n + 1}: {shown}")
     return UsageError(
         f"rank {rank} is in {both}",
-        hint=f"captures by time are {'; '.join(listed)}: pick one with --capture N",
+        hint=f"pick one of {most} captures with --capture N: by time they are {'; '.join(listed)}",
     )
 
 

@@ -50,10 +50,31 @@ class Look:
         """Microseconds as milliseconds with this report's decimals."""
         return words.ms(value_us, self.digits, unknown)
 
+    def at_least(self, text: str) -> str:
+        """A figure's text, marked as a lower bound."""
+        return f"{self.bound_mark} {text}"
+
+    @property
+    def bound_mark(self) -> str:
+        """The sign for a lower bound."""
+        return "\N{GREATER-THAN OR EQUAL TO}" if self.is_utf else ">="
+
     @property
     def is_roomy(self) -> bool:
         """Whether there is room for more columns and decimals than a table needs."""
         return self.width >= ROOMY_WIDTH
+
+
+def put(parts: Iterable[RenderableType], console: Console) -> None:
+    """Print ``parts`` on ``console`` as they are; a pipe or a file gets no trailing blanks."""
+    if console.is_terminal:
+        for part in parts:
+            console.print(part, markup=False, highlight=False, emoji=False)
+        return
+    with console.capture() as caught:
+        for part in parts:
+            console.print(part, markup=False, highlight=False, emoji=False)
+    console.file.writelines(f"{line.rstrip()}\n" for line in caught.get().split("\n")[:-1])
 
 
 def heading(text: str, remark: str = "") -> Iterable[RenderableType]:
@@ -68,6 +89,12 @@ def heading(text: str, remark: str = "") -> Iterable[RenderableType]:
 def remark(text: str) -> Text:
     """A faint line under a table."""
     return Text(text, style="dim")
+
+
+def fits(look: Look, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
+    """Whether a table of these cells fits the line without cutting any."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return sum(widths) + len(widths) - 1 <= look.width
 
 
 def table(
@@ -118,23 +145,3 @@ def bar(look: Look, fraction: float | None, style: str, width: int) -> Text:
         return Text("#" * (full + (eighths >= 4)), style=style)
     end = chr(ord("\N{FULL BLOCK}") + 8 - eighths) if eighths else ""
     return Text("\N{FULL BLOCK}" * full + end, style=style)
-
-
-def parts_ms(look: Look, parts_us: Sequence[float | None], whole_us: float | None) -> list[str]:
-    """Parts in milliseconds, rounded so that they add up to the shown whole."""
-    there = [part for part in parts_us if part is not None]
-    if whole_us is None or len(there) < len(parts_us):
-        return [look.ms(part, words.NOT_RECORDED) for part in parts_us]
-    fit = words.fitted([p / 1000 for p in there], whole_us / 1000, look.digits)
-    return [look.ms(1000 * p) for p in fit]
-
-
-def parts_percent(
-    parts_us: Sequence[float | None], window_us: float | None, whole: float, digits: int
-) -> list[str]:
-    """Parts of the window in percent, rounded to add up to ``whole`` (in percent)."""
-    there = [words.fraction(part, window_us) for part in parts_us]
-    shares = [100 * share for share in there if share is not None]
-    if len(shares) < len(there):
-        return ["" if share is None else f"{100 * share:.{digits}f}%" for share in there]
-    return [f"{share:.{digits}f}%" for share in words.fitted(shares, whole, digits)]

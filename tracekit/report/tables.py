@@ -40,8 +40,8 @@ def _columns(*names: str) -> tuple[Column, ...]:
 #: tables in the order they are written, each with its columns
 TABLES: dict[str, tuple[Column, ...]] = {
     "ranks": _columns(
-        "rank", "world_size", "file", "host", "pid", "timeline", *_FIGURES, "host_comm_us",
-        "clock_offset_us", "clock_spread_us", *(f"events_{name}" for name in EVENTS),
+        "rank", *_FIGURES, "host_comm_us", "clock_offset_us", "clock_spread_us", "timeline",
+        "world_size", "host", "pid", "file", *(f"events_{name}" for name in EVENTS),
     ),
     "steps": _columns("rank", "step", *_FIGURES, "host_us", "lead_us", "period_us", "num_work"),
     "phases": _columns("rank", "phase", "num_spans", *_FIGURES),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tracekit.core.errors import one_line
 
 NOT_KNOWN = "not known"
 NOT_RECORDED = "not recorded"
 NOT_APPLICABLE = "does not apply"
+UNKNOWN_OPERATION = "unknown operation"
 
 
 def safe(text: object, limit: int = 600) -> str:
@@ -40,11 +41,15 @@ def ms(value_us: float | None, digits: int = 3, unknown: str = NOT_KNOWN) -> str
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
-def percent(fraction: float | None, digits: int = 1, unknown: str = NOT_KNOWN) -> str:
-    """A fraction of 1 as a percentage, or the words for not having it."""
+def percent(fraction: float | None, unknown: str = NOT_KNOWN) -> str:
+    """A fraction of 1 as a percentage, or the words for not having it.
+
+    Always with one decimal and never bent to make a column add up, so that the same fraction
+    reads the same wherever it stands.
+    """
     if fraction is None or not known(fraction):
         return unknown
-    return f"{100 * fraction:.{digits}f} %"
+    return f"{100 * fraction:.1f} %"
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
@@ -80,28 +85,6 @@ def decimals(window_us: float | None) -> int:
     return min(3, max(1, 4 - math.floor(math.log10(window_us / 1000))))
 
 
-def fitted(parts: Sequence[float], whole: float, digits: int) -> list[float]:
-    """Round ``parts`` to ``digits`` decimals so that they add up to the rounded ``whole``.
-
-    The parts with the largest remainders are rounded up (largest-remainder method), so every
-    shown figure is off by less than one unit of its last place and the column adds up.
-
-    Examples
-    --------
-    >>> fitted([33.333, 33.333, 33.334], 100.0, 1)
-    [33.3, 33.3, 33.4]
-    """
-    unit = 10.0**digits
-    floors = [math.floor(p * unit + 1e-9) for p in parts]
-    missing = round(round(whole, digits) * unit) - sum(floors)
-    order = sorted(range(len(parts)), key=lambda i: floors[i] - parts[i] * unit)
-    if not 0 <= missing <= len(parts):
-        return [round(p, digits) for p in parts]
-    for i in order[:missing]:
-        floors[i] += 1
-    return [f / unit for f in floors]
-
-
 def number_list(numbers: Iterable[int]) -> str:
     """Sorted numbers with runs joined: ``0-3,7``; of many runs the first ones and a count."""
     runs: list[list[int]] = []
@@ -122,6 +105,6 @@ def ranks(numbers: Iterable[int]) -> str:
     return f"{'rank' if len(there) == 1 else 'ranks'} {number_list(there)}"
 
 
-def counted(num: int, noun: str) -> str:
-    """``1 file``, ``2 files``; thousands are grouped."""
-    return f"{num:,} {noun}" if num == 1 else f"{num:,} {noun}s"
+def counted(num: int, noun: str, several: str = "") -> str:
+    """``1 file``, ``2 files``; thousands are grouped, ``several`` is a plural of its own."""
+    return f"{num:,} {noun}" if num == 1 else f"{num:,} {several or noun + 's'}"
