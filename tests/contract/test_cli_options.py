@@ -1,10 +1,11 @@
-"""The command line is a contract: a verb or an option is added or removed only on purpose, here."""
+"""The command line is a contract: verbs, options and exit statuses change only on purpose, here."""
 
 from __future__ import annotations
 
 from cyclopts import App
 
 from tracekit.cli.app import build_app
+from tracekit.cli.commands import FINE, INCOMPLETE, UNSOUND
 
 OPENING = {"--ranks", "--names", "--capture", "--no-store", "--limit-gib"}
 OPTIONS = {
@@ -26,3 +27,10 @@ def test_verbs_and_options_are_the_agreed_ones() -> None:
     app = build_app(with_plugins=False)
     flags = {"--help", "-h", "--version"}
     assert {verb: names(app[verb]) for verb in app if verb not in flags} == OPTIONS
+
+
+def test_check_says_how_it_ends() -> None:
+    """Scripts rely on the exit statuses of check, so its help names them."""
+    told = " ".join(build_app(with_plugins=False)["check"].help.split())
+    assert "0 when they are sound, 1 when there is a warning, 3 when a file cannot be read" in told
+    assert (FINE, UNSOUND, INCOMPLETE) == (0, 1, 3)

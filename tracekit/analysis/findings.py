@@ -10,8 +10,9 @@ from tracekit.analysis.rows import Row
 
 #: a part of the window below this fraction is not worth a remark
 WORTH_FRAC = 0.05
-#: a rank that came last in at least this share of its collectives, or made up most of the lateness
-LAST_FRAC, LATE_FRAC = 0.5, 0.5
+#: the late rank came last in at least the first share of its collectives and made up at least the
+#: second of all lateness, or the third whatever the first (the last of two makes up half by chance)
+LAST_FRAC, LATE_FRAC, NEARLY_ALL_FRAC = 0.5, 0.5, 0.9
 #: idle time is normal up to this fraction of a step
 IDLE_FRAC = 0.15
 #: an operation of which this much runs under compute is overlapped as intended
@@ -83,7 +84,7 @@ def _late_rank(totals: Row, stragglers: list[Row]) -> Iterator[Row]:
     share = first["late_us"] / late
     often = first["num_last"] / first["num_matched"]
     percent = 100 * waiting / totals["window_us"]
-    if share >= LATE_FRAC and often >= LAST_FRAC:
+    if share >= (LATE_FRAC if often >= LAST_FRAC else NEARLY_ALL_FRAC):
         text = (
             f"rank {first['rank']} arrives last in {first['num_last']} of "
             f"{first['num_matched']} collectives; the others wait for it. Look at what that rank "
@@ -137,7 +138,7 @@ def _exposed_operations(totals: Row, operations: list[Row]) -> Iterator[Row]:
 
 def _advice(op: str, share: float, overlap: float, comm: float) -> str:
     hidden = 100 * overlap / comm if comm else 0.0
-    text = f"{op}: {share / 1000:.3g} ms exposed, {hidden:.0f} % of it runs under compute"
+    text = f"{op}: {share / 1000:.4g} ms exposed, {hidden:.1f} % of it runs under compute"
     if op in _AHEAD:
         return f"{text}; prefetch the next layer's weights so that it runs ahead of need"
     if op in _BEHIND:
@@ -164,7 +165,7 @@ def _between_steps(steps: list[Row]) -> Iterator[Row]:
     lost = sum(leads)
     if leads and period > 0:
         text = (
-            f"{100 * lost / period:.1f} % of the time passes between the steps' work: look at "
+            f"{100 * lost / period:.1f} % of the steps' period passes between their work: look at "
             "data loading, logging and checkpoints"
         )
         yield _finding("between-steps", text, lost, lead_us=lost, period_us=period)

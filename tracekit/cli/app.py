@@ -1,7 +1,8 @@
 """The ``tracekit`` command: picks the verb and turns every failure into one line and a status.
 
-Exit status: 0 fine; 1 a ``--fail-on`` threshold was crossed; 2 bad use or no readable trace;
-3 analysed, but some file could not be read; 70 a defect of tracekit; 130 interrupted.
+Exit status: 0 fine; 1 a ``--fail-on`` threshold was crossed, or ``check`` found a warning; 2 bad
+use or no readable trace; 3 analysed or checked, but some file could not be read; 70 a defect of
+tracekit; 130 interrupted.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tracekit.core.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.model.run import TraceSet
 
-FINE, CROSSED, INCOMPLETE = 0, 1, 3
+FINE, CROSSED, UNSOUND, INCOMPLETE = 0, 1, 1, 3
 
 AS_EVER = Opening()
 Progress = Callable[[str, float], None]
@@ -73,7 +73,10 @@ def analyze(
 
 
 def check(*paths: Paths, json: Json = False, opening: Opening = AS_EVER) -> int:
-    """Tell whether traces are sound: clocks, lost steps, missing ranks, faulty events."""
+    """Tell whether traces are sound: clocks, lost steps, missing ranks, faulty events.
+
+    Exits with 0 when they are sound, 1 when there is a warning, 3 when a file cannot be read.
+    """
     _need_paths("check", paths)
     from tracekit.model.check import check as checked
 
@@ -85,7 +88,7 @@ def check(*paths: Paths, json: Json = False, opening: Opening = AS_EVER) -> int:
         output.write_json({"schema": "tracekit.check/1", "sound": sound, "notes": notes})
     else:
         _print_notes(notes, sound)
-    return _completeness(notes)
+    return _completeness(notes) or (FINE if sound else UNSOUND)
 
 
 def export(

@@ -93,22 +93,18 @@ def median(values: list[int]) -> int:
 
 
 def _reach(ranks: list[int], edges: dict[int, list[tuple[int, Clock]]]) -> dict[int, Clock | None]:
-    """Add up offsets along the paths of least spread from the lowest rank."""
+    """Add up offsets along the paths of least spread, then fewest steps, from the lowest rank."""
     found: dict[int, Clock | None] = dict.fromkeys(ranks)
-    if not ranks:
-        return found
-    queue = [(0, ranks[0], Clock())]
+    # spread, steps, rank, offset, num_shared
+    queue = [(0, 0, rank, 0, 0) for rank in ranks[:1]]
     while queue:
-        spread, rank, clock = heapq.heappop(queue)
+        spread, steps, rank, offset, num_shared = heapq.heappop(queue)
         if found.get(rank) is not None:
             continue
-        found[rank] = clock
+        found[rank] = Clock(offset, spread, num_shared)
         for other, step in edges.get(rank, []):
             if found.get(other) is None:
-                total = Clock(
-                    clock.offset_ns + step.offset_ns,
-                    clock.spread_ns + step.spread_ns,
-                    min(clock.num_shared or step.num_shared, step.num_shared),
-                )
-                heapq.heappush(queue, (spread + step.spread_ns, other, total))
+                least = min(num_shared or step.num_shared, step.num_shared)
+                way = (spread + step.spread_ns, steps + 1, other, offset + step.offset_ns, least)
+                heapq.heappush(queue, way)
     return found

@@ -31,6 +31,9 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
     operators = (trace.kind == OPERATOR) if trace.has_cats else (trace.kind == OTHER)
     # a blocking call is a span, and takes its time from the operators around it
     operators = operators & trace.sound & (~span | trace.name_matches(trace.names.host["blocking"]))
+    # a recorded wait may be an annotation; it computes nothing and takes from what is around it
+    waits = trace.name_matches(trace.names.host["wait"]) & (trace.kind == ANNOTATION)
+    operators |= waits & trace.sound & ~span
     comm = np.flatnonzero(span)
     comm_start = trace.table["start_ns"][comm]
     comm_end = comm_start + trace.table["dur_ns"][comm]
@@ -125,7 +128,10 @@ def _inside_calls(start: Ints, end: Ints, call: NDArray[np.bool_]) -> Intervals:
     own[calls] = np.arange(len(calls))
     up = parents(call_start, call_end)
     around = np.where(own >= 0, up[own], around)
-    inner = (around >= 0) & (end <= call_end[around])
+    # a call that starts at the same time as a row around it does not hold that row
+    while (beyond := (around >= 0) & (end > call_end[around])).any():
+        around[beyond] = up[around[beyond]]
+    inner = around >= 0
     # every call on a stretch of time of its own, so that one subtraction serves all
     length = call_end - call_start
     shift = np.cumsum(length) - length - call_start

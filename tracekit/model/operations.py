@@ -85,6 +85,8 @@ class Operation:
         return self.end - self.start
 
 
+#: elements beyond this are a fault of the writer (or of somebody who wants large numbers)
+MOST = 2**56
 #: operations at whose end every member is done at about the same time
 SYNCHRONISING = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"))
 
@@ -231,16 +233,18 @@ def _from_dims(o: Operation, detail: dict[str, Any], names: Names) -> None:
     o.dtype = o.dtype or (first if isinstance(first, str) and first in names.dtype_bytes else None)
 
 
-def _tensors(dims: Any) -> list[int]:
-    """Element counts of the tensors in a (nested) list of dimensions."""
-    if not isinstance(dims, list) or not dims:
+def _tensors(dims: Any, depth: int = 4) -> list[int]:
+    """Element counts of the tensors in a list of dimensions, or of lists of them."""
+    if not isinstance(dims, list) or not dims or not depth:
         return []
     if all(isinstance(d, int) and not isinstance(d, bool) for d in dims):
         count = 1
         for d in dims:
             count *= max(d, 0)
+            if count > MOST:
+                return []
         return [count]
-    return [n for d in dims[:4096] for n in _tensors(d)]
+    return [n for d in dims[:4096] for n in _tensors(d, depth - 1)]
 
 
 def message_bytes(o: Operation, names: Names) -> int | None:
@@ -261,7 +265,7 @@ def message_bytes(o: Operation, names: Names) -> int | None:
         elems = o.in_elems or o.out_elems
     else:
         elems = o.in_elems if o.in_elems is not None else o.out_elems
-    return None if elems is None else elems * width
+    return None if elems is None or elems > MOST else elems * width
 
 
 def _remote_bytes(o: Operation) -> int | None:

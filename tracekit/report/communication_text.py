@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -12,8 +12,10 @@ from tracekit.report.layout import Look, heading, remark, table
 
 Document = Mapping[str, Any]
 Kind = summary.CollectiveKind
+Cell = Callable[[Kind, Look], str]
 
 MAX_ROWS = 12
+AT_LEAST = "at least: a collective's last rank may be one that is not given here"
 GROUP_KEYS = ("comm_us", "overlap_us", "exposed_comm_us", "exposed_share_us")
 
 
@@ -60,9 +62,10 @@ def _collectives(document: Document, look: Look) -> Iterator[RenderableType]:
     found = summary.collectives(document.get("collectives") or [])
     if not found:
         return
-    shown, columns = found[:MAX_ROWS], [("operation", _op), ("axis or group", _label)]
+    shown = found[:MAX_ROWS]
+    columns: list[tuple[str, Cell]] = [("operation", _op), ("axis or group", _label)]
     columns += [("bytes", _bytes), ("count", _count)]
-    matched = any(kind.transfer_us is not None for kind in shown)
+    matched = any(kind.transfer_us is not None or kind.wait_us is not None for kind in shown)
     if not matched or look.is_roomy:
         columns.append(("duration", _duration))
     if matched:
@@ -70,42 +73,49 @@ def _collectives(document: Document, look: Look) -> Iterator[RenderableType]:
     columns.append(("busbw", _busbw))
     what = "wait: the first arriver's" if matched else "the duration includes waiting"
     yield from heading("Collectives", f"medians, ms and GB/s; {what}")
-    cells = [[cell(kind) for _, cell in columns] for kind in shown]
+    cells = [[cell(kind, look) for _, cell in columns] for kind in shown]
     yield table(look, [head for head, _ in columns], cells, left=2)
     yield from _more(len(found), "kind")
+    if any(cell.startswith(look.bound_mark) for row in cells for cell in row[2:]):
+        yield remark(f"{look.bound_mark} {AT_LEAST}")
     yield from _left_out(document, found)
 
 
-def _op(kind: Kind) -> str:
-    return words.clip(kind.op, 16) or words.NOT_KNOWN
+def _op(kind: Kind, _look: Look) -> str:
+    return words.clip(kind.op, 16) or words.UNKNOWN_OPERATION
 
 
-def _label(kind: Kind) -> str:
+def _label(kind: Kind, _look: Look) -> str:
     return words.clip(kind.label, 16) or words.NOT_KNOWN
 
 
-def _bytes(kind: Kind) -> str:
+def _bytes(kind: Kind, _look: Look) -> str:
     return words.size(kind.num_bytes)
 
 
-def _count(kind: Kind) -> str:
+def _count(kind: Kind, _look: Look) -> str:
     return f"{kind.count:,}"
 
 
-def _duration(kind: Kind) -> str:
+def _duration(kind: Kind, _look: Look) -> str:
     return words.ms(kind.duration_us)
 
 
-def _wait(kind: Kind) -> str:
-    return words.ms(kind.wait_us)
+def _wait(kind: Kind, look: Look) -> str:
+    return _bounded(kind, look, words.ms(kind.wait_us), kind.wait_us)
 
 
-def _transfer(kind: Kind) -> str:
+def _transfer(kind: Kind, _look: Look) -> str:
     return words.ms(kind.transfer_us)
 
 
-def _busbw(kind: Kind) -> str:
-    return words.rate(kind.busbw_GBps)
+def _busbw(kind: Kind, look: Look) -> str:
+    return _bounded(kind, look, words.rate(kind.busbw_GBps), kind.busbw_GBps)
+
+
+def _bounded(kind: Kind, look: Look, text: str, value: float | None) -> str:
+    """The text of a figure, marked where ranks that are not given may make it larger."""
+    return look.at_least(text) if kind.is_bound and words.known(value) else text
 
 
 def _left_out(
@@ -116,6 +126,10 @@ def _left_out(
     if edge:
         count = words.counted(edge, "collective")
         yield remark(f"{count} cut by the window's edge: counted, but not in the medians")
+    partial = sum(kind.num_partial for kind in found)
+    if partial:
+        count = words.counted(partial, "collective")
+        yield remark(f"{count} without all ranks here: counted, but not in the medians")
     single = sum(kind.num_single for kind in found)
     if single:
         count = words.counted(single, "event")
@@ -143,6 +157,6 @@ def _straggler_row(row: Document) -> list[str]:
         str(row["rank"]),
         words.NOT_KNOWN if last is None else f"{last:,}",
         f"{of:,}",
-        words.percent(words.fraction(last, of), 0),
+        words.percent(words.fraction(last, of)),
         words.ms(row.get("late_us")),
     ]

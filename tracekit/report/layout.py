@@ -60,6 +60,11 @@ class Look:
         return "\N{GREATER-THAN OR EQUAL TO}" if self.is_utf else ">="
 
     @property
+    def plus_minus(self) -> str:
+        """The sign before a scatter."""
+        return "\N{PLUS-MINUS SIGN}" if self.is_utf else "+-"
+
+    @property
     def is_roomy(self) -> bool:
         """Whether there is room for more columns and decimals than a table needs."""
         return self.width >= ROOMY_WIDTH
@@ -94,7 +99,7 @@ def remark(text: str) -> Text:
 def fits(look: Look, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
     """Whether a table of these cells fits the line without cutting any."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return sum(widths) + len(widths) - 1 <= look.width
+    return sum(widths) + 2 * (len(widths) - 1) <= look.width
 
 
 def table(

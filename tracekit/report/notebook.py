@@ -7,7 +7,6 @@ ground and by colour-blind eyes; every colour stands beside a word. Texts from t
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,9 @@ PARTS: tuple[Part, ...] = (
     ("compute", "compute_us", "--tracekit-compute, #4477aa", False),
     ("exposed communication: waiting", "exposed_wait_us", "--tracekit-wait, #ee7733", True),
     ("exposed communication: moving bytes", "exposed_transfer_us", _COMM, False),
-    ("exposed communication: not told apart", "exposed_unknown_us", _COMM, True),
+    ("exposed communication: waiting or moving not known", "exposed_unknown_us", _COMM, True),
     ("exposed memory copies", "exposed_memory_us", "--tracekit-memory, #aa3377", False),
+    ("other work", "other_us", "--tracekit-other, #66ccee", False),
     ("idle", "idle_us", "--tracekit-idle, #999999", False),
 )
 MAX_BARS, MAX_FINDINGS, MAX_NOTES = 8, 3, 3
@@ -86,12 +86,9 @@ def _text(text: object, limit: int = 600) -> str:
 
 
 def _title(document: Document) -> str:
-    """The one file, or the folder that holds all."""
+    """The one file, or what holds all."""
     files = sorted({str(row["file"]) for row in document["ranks"]})
-    try:
-        return os.path.commonpath(files) if len(files) > 1 else files[0]
-    except ValueError:  # absolute and relative ones, or several drives
-        return words.counted(len(files), "file")
+    return summary.where(files) or words.counted(len(files), "file")
 
 
 def _facts(document: Document) -> str:
@@ -113,11 +110,11 @@ def _facts(document: Document) -> str:
 
 def _division(document: Document) -> str:
     """A bar and a table of what the time of all ranks went to."""
-    totals = document["totals"]
+    totals = summary.divided(document["totals"])
     window = totals.get("window_us")
     if not window:
         return "<div>no work in this window</div>"
-    digits = words.decimals(window)
+    digits = words.decimals(summary.longest_window_us(document["ranks"]))
     lines = [_line(part, totals, digits) for part in PARTS if totals.get(part[1]) != 0]
     name = '<td style="text-align:left">window, all ranks</td>'
     lines.append(f"<tr>{name}{_cell(words.ms(window, digits) + ' ms')}<td></td></tr>")
@@ -163,10 +160,10 @@ def _bar(figures: Document, label: str, height: str) -> str:
 
 def _rank_bars(document: Document) -> str:
     """A thin bar for each of the first ranks, as long as its window."""
-    rows = [r for r in document["ranks"] if r["window_us"]]
+    rows = [summary.divided(r) for r in document["ranks"] if r["window_us"]]
     if len(rows) < 2:
         return ""
-    longest = max(r["window_us"] for r in rows)
+    longest = summary.longest_window_us(rows) or 0.0
     digits = words.decimals(longest)
     lines = []
     for row in rows[:MAX_BARS]:
@@ -187,11 +184,14 @@ def _rank_bars(document: Document) -> str:
 
 def _findings(document: Document) -> str:
     """What stands out, the most costly first."""
-    items = [
-        f"<li>{_text(f['text'])} <b>(worth at most {words.percent(f['gain_frac'], 0)})</b></li>"
-        for f in document["findings"][:MAX_FINDINGS]
-    ]
-    return _list("".join(items))
+    found = document["findings"][:MAX_FINDINGS]
+    head = f'<div style="opacity:.8">{summary.EACH_ALONE}</div>' if len(found) > 1 else ""
+    return head + _list("".join(f"<li>{_text(f['text'])}{_worth(f)}</li>" for f in found))
+
+
+def _worth(finding: Document) -> str:
+    worth = summary.worth(finding)
+    return f" <b>({worth})</b>" if worth else ""
 
 
 def _notes(document: Document) -> str:

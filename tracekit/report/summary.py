@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from tracekit.report import words
+
 Row = Mapping[str, Any]
 SEVERITIES = ("error", "warning", "info")
+EACH_ALONE = "each is the most that mending it alone can bring; they overlap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,12 @@ class GroupTotal:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveKind:
-    """Collectives of one operation, axis and size; medians leave out the edge ones."""
+    """Collectives of one operation, axis and size.
+
+    Medians are over the complete ones that are no edge. Where there is none, over the incomplete
+    ones: ``is_bound`` then says that wait and bandwidth are lower bounds, and the transfer is None.
+    ``num_partial`` counts the incomplete ones that complete ones kept out of the medians.
+    """
 
     op: str
     label: str
@@ -54,6 +63,8 @@ class CollectiveKind:
     count: int
     num_edge: int
     num_single: int
+    num_partial: int
+    is_bound: bool
     duration_us: float | None
     transfer_us: float | None
     wait_us: float | None
@@ -88,6 +99,54 @@ def total(values: Iterable[float | None]) -> float | None:
     """Sum of the known values; None when there are none."""
     there = [v for v in values if v is not None]
     return sum(there) if there else None
+
+
+def divided(row: Row) -> Row:
+    """A row whose idle time is without what other work keeps busy, which is ``other_us``.
+
+    The document's ``idle_us`` holds it; an absent or unknown ``other_us`` counts as none.
+    """
+    idle_us, other_us = row.get("idle_us"), row.get("other_us")
+    if idle_us is None or other_us is None or not words.known(other_us):
+        return {**row, "other_us": 0.0}
+    return {**row, "idle_us": max(0.0, idle_us - other_us)}  # no -1e-13 from binary fractions
+
+
+def has_other(rows: Iterable[Row]) -> bool:
+    """Whether other work keeps the device busy in any row's window."""
+    return any(divided(row)["other_us"] for row in rows)
+
+
+def where(files: Sequence[str]) -> str:
+    """The one file, or the zip archive or folder that holds all; empty when there is none."""
+    if len(files) == 1:
+        return files[0]
+    archive = archive_of(files)
+    if archive:
+        return archive
+    try:
+        return os.path.commonpath(files)
+    except ValueError:  # no file at all, absolute and relative paths, or several drives
+        return ""
+
+
+def archive_of(files: Sequence[str]) -> str:
+    """The zip archive that all files are members of (``run.zip!rank0.json``), else empty."""
+    archives = {file.partition("!")[0] for file in files if "!" in file}
+    (archive,) = archives if len(archives) == 1 else ("",)
+    inside = archive.lower().endswith(".zip") and all(f.startswith(f"{archive}!") for f in files)
+    return archive if inside else ""
+
+
+def worth(finding: Row) -> str:
+    """How much mending a finding can bring, in words; empty where it is not known."""
+    gain = finding.get("gain_frac")
+    return f"worth at most {words.percent(gain)} of the time" if words.known(gain) else ""
+
+
+def longest_window_us(rows: Sequence[Row]) -> float | None:
+    """The longest window of any rank; all times of a report have the decimals that suit it."""
+    return spread(rows, "window_us", "rank").high
 
 
 def spread(rows: Sequence[Row], key: str, at: str) -> Spread:
@@ -177,9 +236,15 @@ def collectives(rows: Iterable[Row]) -> list[CollectiveKind]:
     return sorted(result, key=lambda k: (-k.total_us, k.op, k.label, k.num_bytes or 0))
 
 
+def is_complete(row: Row) -> bool:
+    """Whether all members of a collective are there, so that its last arriver is known."""
+    return row.get("complete") is not False and row.get("match") != "single"
+
+
 def _kind(op: str, name: str, num_bytes: float | None, rows: list[Row]) -> CollectiveKind:
     whole = [row for row in rows if not row.get("edge")]
-    lengths = [longest_us(row) for row in whole]
+    complete = [row for row in whole if is_complete(row)]
+    told = complete or whole
     return CollectiveKind(
         op=op,
         label=name,
@@ -187,11 +252,13 @@ def _kind(op: str, name: str, num_bytes: float | None, rows: list[Row]) -> Colle
         count=len(rows),
         num_edge=len(rows) - len(whole),
         num_single=sum(row.get("match") == "single" for row in rows),
-        duration_us=middle(lengths),
-        transfer_us=middle(row.get("transfer_us") for row in whole),
-        wait_us=middle(longest_wait_us(row) for row in whole),
-        busbw_GBps=middle(row.get("busbw_GBps") for row in whole),
-        total_us=total(lengths) or 0.0,
+        num_partial=len(whole) - len(told),
+        is_bound=bool(whole) and not complete,
+        duration_us=middle(longest_us(row) for row in told),
+        transfer_us=middle(row.get("transfer_us") for row in complete),
+        wait_us=middle(longest_wait_us(row) for row in told),
+        busbw_GBps=middle(row.get("busbw_GBps") for row in told),
+        total_us=total(longest_us(row) for row in whole) or 0.0,
     )
 
 

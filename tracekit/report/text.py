@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from tracekit.report import summary, words
 from tracekit.report.communication_text import communication
-from tracekit.report.layout import Look, bar, heading, parts_ms, parts_percent, remark
-from tracekit.report.rank_text import phases, ranks, steps
+from tracekit.report.layout import Look, bar, heading, put, remark
+from tracekit.report.rank_text import OTHER_WORK, phases, ranks, steps
 
 Document = Mapping[str, Any]
 
@@ -21,6 +21,7 @@ PARTS = (
     ("compute", "compute_us", "cyan"),
     ("exposed communication", "exposed_comm_us", "yellow"),
     ("exposed memory copies", "exposed_memory_us", "magenta"),
+    ("other work", "other_us", "blue"),
     ("idle", "idle_us", "bright_black"),
 )
 SPLIT = (
@@ -41,16 +42,13 @@ def render(document: Document, console: Console) -> None:
     Texts from the trace are shown as they are, without control characters; no markup in them
     is obeyed. Unknown figures are said in words.
     """
-    longest = summary.spread(document["ranks"], "window_us", "rank").high
-    look = Look.of(console, longest)
-    for part in _sections(document, look):
-        console.print(part, markup=False, highlight=False, emoji=False)
+    look = Look.of(console, summary.longest_window_us(document["ranks"]))
+    put(_sections(document, look), console)
 
 
 def render_notes(rows: list[dict[str, Any]], console: Console) -> None:
     """Print notes alone, grouped by severity and code, on ``console``."""
-    for part in _notes(rows, ""):
-        console.print(part, markup=False, highlight=False, emoji=False)
+    put(_notes(rows, ""), console)
 
 
 def _sections(document: Document, look: Look) -> Iterator[RenderableType]:
@@ -70,7 +68,8 @@ def _header(document: Document) -> Iterator[RenderableType]:
     rows = document["ranks"]
     files = _files(document)
     yield Text(
-        f"{words.safe(_common(files)) or 'several folders'}  ({words.counted(len(files), 'file')})",
+        f"{words.safe(summary.where(files)) or 'several folders'}  "
+        f"({words.counted(len(files), 'file')})",
         style="bold",
     )
     there = words.number_list(row["rank"] for row in rows)
@@ -89,19 +88,12 @@ def _files(document: Document) -> list[str]:
     return sorted({str(row["file"]) for row in document["ranks"] if row.get("file")})
 
 
-def _common(files: list[str]) -> str:
-    """The one file, or the folder that holds all; empty when there is none."""
-    if len(files) == 1:
-        return files[0]
-    try:
-        return os.path.commonpath(files)
-    except ValueError:  # no file at all, absolute and relative paths, or several drives
-        return ""
-
-
 def _folder(files: list[str]) -> str:
-    """The folder that holds all files, with its separator; empty when there is none."""
-    folder = os.path.split(files[0])[0] if len(files) == 1 else _common(files)
+    """What all files' names begin with: their folder and a separator, or their archive and a !."""
+    archive = summary.archive_of(files)
+    if archive:
+        return f"{archive}!"
+    folder = os.path.split(files[0])[0] if len(files) == 1 else summary.where(files)
     return folder + os.sep if folder else ""
 
 
@@ -129,40 +121,49 @@ def _steps(document: Document) -> str:
 
 
 def _where(document: Document, look: Look) -> Iterator[RenderableType]:
-    totals, rows = document["totals"], document["ranks"]
+    totals, rows = summary.divided(document["totals"]), document["ranks"]
     yield from heading(
         "Where the time goes", f"sum over {len(rows)} ranks" if len(rows) > 1 else ""
     )
     window_us = totals.get("window_us")
-    parts_us = [totals.get(key) for _, key, _ in PARTS]
-    shown = parts_ms(look, parts_us, window_us)
-    shares = parts_percent(parts_us, window_us, 100.0, 1)
     grid = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "left"):
         grid.add_column(justify=justify, no_wrap=True)
-    for (name, key, style), time, share, us in zip(PARTS, shown, shares, parts_us, strict=True):
-        length = bar(look, words.fraction(us, window_us), style, _bar_width(look))
-        grid.add_row(Text(f"  {name}"), Text(_with_unit(time)), Text(_spaced(share)), length)
-        if key == "exposed_comm_us" and us:
-            _split_rows(grid, totals, look, time, share)
-    whole = look.ms(window_us)
-    end = "100.0 %" if window_us else ""
-    grid.add_row(Text("  window", "bold"), Text(_with_unit(whole), "bold"), Text(end, "bold"))
+    for name, key, style in PARTS:
+        if key != "other_us" or totals[key]:
+            _part_row(grid, look, (f"  {name}", "", style), totals.get(key), window_us)
+        if key == "exposed_comm_us" and totals.get(key):
+            _split_rows(grid, totals, look)
+    whole = _with_unit(look.ms(window_us))
+    end = words.percent(1.0) if window_us else ""
+    grid.add_row(*(Text(cell, "bold") for cell in ("  window", whole, end)))
     yield grid
     yield from _overlap(totals, summary.total(row.get("host_comm_us") for row in rows), look)
+    if totals["other_us"]:
+        yield remark(f"  {OTHER_WORK}")
 
 
-def _split_rows(grid: Table, totals: Document, look: Look, time: str, share: str) -> None:
+def _part_row(
+    grid: Table,
+    look: Look,
+    part: tuple[str, str, str],
+    part_us: float | None,
+    window_us: float | None,
+) -> None:
+    """A part of the window: its name, time, share and bar; ``part`` is name and both styles."""
+    name, style, bar_style = part
+    share = words.fraction(part_us, window_us)
+    time = _with_unit(look.ms(part_us, words.NOT_RECORDED))
+    cells = (Text(cell, style) for cell in (name, time, words.percent(share, unknown="")))
+    grid.add_row(*cells, bar(look, share, bar_style, _bar_width(look)))
+
+
+def _split_rows(grid: Table, totals: Document, look: Look) -> None:
     """The rows that say how much of the exposed communication is waiting for a late rank."""
-    parts_us = [totals.get(key) for _, key in SPLIT]
-    shown = parts_ms(look, parts_us, 1000 * float(time))
-    whole = float(share.rstrip("%") or 0.0)
-    shares = parts_percent(parts_us, totals.get("window_us"), whole, 1)
-    for (name, _), us, one, two in zip(SPLIT, parts_us, shown, shares, strict=True):
-        if us != 0:
-            cells = [Text(cell, "dim") for cell in (f"    {name}", _with_unit(one), _spaced(two))]
-            share_of_window = words.fraction(us, totals.get("window_us"))
-            grid.add_row(*cells, bar(look, share_of_window, "dim yellow", _bar_width(look)))
+    for name, key in SPLIT:
+        if totals.get(key) != 0:
+            part = (f"    {name}", "dim", "dim yellow")
+            _part_row(grid, look, part, totals.get(key), totals.get("window_us"))
 
 
 def _bar_width(look: Look) -> int:
@@ -172,10 +173,6 @@ def _bar_width(look: Look) -> int:
 
 def _with_unit(time: str) -> str:
     return f"{time} ms" if time[-1:].isdigit() else time
-
-
-def _spaced(share: str) -> str:
-    return share.replace("%", " %")
 
 
 def _overlap(totals: Document, host_us: float | None, look: Look) -> Iterator[RenderableType]:
@@ -208,13 +205,14 @@ def _findings(document: Document) -> Iterator[RenderableType]:
     if not rows:
         return
     yield from heading("Findings", "what to change first")
+    if len(rows) > 1:
+        yield remark(f"  {summary.EACH_ALONE}")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for row in rows:
-        gain = row.get("gain_frac")
-        worth = f"; worth up to {words.percent(gain)} of the time" if words.known(gain) else ""
-        grid.add_row(Text("  *"), Text(f"{words.safe(row.get('text'))}{worth}"))
+        told = [words.safe(row.get("text")), summary.worth(row)]
+        grid.add_row(Text("  *"), Text("; ".join(filter(None, told))))
     yield grid
 
 

@@ -221,6 +221,16 @@ def test_check_of_a_sound_trace(analysis: Analysis, tracekit: Tracekit) -> None:
     assert tracekit("check", "a").out == "sound: nothing to remark\n"
 
 
+def test_check_of_an_unsound_trace_ends_with_1(analysis: Analysis, tracekit: Tracekit) -> None:
+    """A warning makes a script stop, in words and as JSON; an unreadable file outweighs it."""
+    analysis.checked = [Note("clock", "clocks disagree", "warning")]
+    assert tracekit("check", "a").status == 1
+    done = tracekit("check", "a", "--json")
+    assert (done.status, done.err, strict(done.out)["sound"]) == (1, "", False)
+    analysis.checked.append(Note("truncated", "cut", "error", "b"))
+    assert tracekit("check", "a").status == 3
+
+
 def test_export_prints_what_it_wrote(analysis: Analysis, tracekit: Tracekit) -> None:
     """The files written are listed on stdout, one a line."""
     analysis.exported = [Path("x/ranks.csv"), Path("x/steps.csv")]
@@ -242,7 +252,7 @@ def test_cache_lists_and_clears(analysis: Analysis, tracekit: Tracekit) -> None:
     }
     assert analysis.cleared == 0
     done = tracekit("cache", "--clear")
-    assert (done.status, done.out) == (0, "freed 4.1 kB\n/cache: empty\n")
+    assert (done.status, done.out) == (0, "freed 4.1 kB\nnothing kept in /cache\n")
     assert analysis.cleared == 1
 
 

@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+SOURCES = str(Path(__file__).parents[3])
 GEMM, REDUCE = "void at::native::gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -60,14 +62,17 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def tracekit(*argv: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
+def tracekit(
+    *argv: str | Path, cache: Path, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, with a cache folder of its own."""
     return subprocess.run(
         [sys.executable, "-m", "tracekit", *map(str, argv)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TRACEKIT_CACHE": str(cache), "COLUMNS": "80"},
+        cwd=cwd,
+        env={**os.environ, "TRACEKIT_CACHE": str(cache), "COLUMNS": "80", "PYTHONPATH": SOURCES},
     )
 
 
@@ -97,10 +102,36 @@ def test_tables_show_the_same_figures(run: Path, tmp_path: Path) -> None:
     text = re.sub(" +", " ", done.stdout)
     assert "compute 0.300 ms 42.9 %" in text
     assert "waiting for a late rank 0.100 ms 14.3 %" in text
-    assert "moving bytes 0.200 ms 28.5 %" in text  # rounded so that the column adds up
+    assert "moving bytes 0.200 ms 28.6 %" in text
     assert "window 0.700 ms 100.0 %" in text
-    assert "\n0 0.350 0.100 29% 0.200 57% 0.000 0% 0.050 14%\n" in text
+    assert "\n0 0.350 0.100 28.6% 0.200 57.1% 0.000 0.0% 0.050 14.3%\n" in text
     assert max(map(len, lines)) <= 80
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_zip_is_named_by_its_own_name(run: Path, tmp_path: Path) -> None:
+    """Traces inside a zip archive stand under the archive's name, wherever one calls from."""
+    with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
+        for file in sorted(run.iterdir()):
+            archive.write(file, file.name)
+    (tmp_path / "inside").mkdir()
+    done = tracekit("analyze", "../both.zip", cache=tmp_path / "c", cwd=tmp_path / "inside")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("../both.zip  (2 files)\n")
+    assert "both.zip!" not in done.stdout
+
+
+def test_cache_counts_analyses_and_lists_traces(run: Path, tmp_path: Path) -> None:
+    """Kept answers are counted, the traces they are of are listed."""
+    cache = tmp_path / "c"
+    tracekit("analyze", run, cache=cache)
+    tracekit("analyze", run, "--ranks", "0", cache=cache)
+    lines = tracekit("cache", cache=cache).stdout.splitlines()
+    head = next(n for n, line in enumerate(lines) if line.startswith("source"))
+    told = " ".join(lines[:head])
+    assert re.match(r"2 traces \([^)]+B\), 2 analyses \([^)]+B\) kept in ", told)
+    assert len(lines) == head + 4  # a rule and one line for each trace
+    assert all(".json" in line for line in lines[head + 2 :])
 
 
 def test_second_look_is_the_same(run: Path, tmp_path: Path) -> None:

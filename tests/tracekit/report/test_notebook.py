@@ -67,7 +67,8 @@ def test_card_divides_the_summed_time() -> None:
     words = re.sub(r"\s+", " ", page.text)
     assert "compute 2.000 ms 33.3 % exposed communication: waiting 1.500 ms 25.0 %" in words
     assert "moving bytes 0.500 ms 8.3 % idle 2.000 ms 33.3 % window, all ranks 6.000 ms" in words
-    assert "not told apart" not in words
+    assert "not known" not in words
+    assert "other work" not in words
     assert "memory" not in words
 
 
@@ -95,6 +96,23 @@ def test_unknown_parts_are_said_in_words() -> None:
     assert "no work in this window" in empty.text
 
 
+def test_other_work_is_told_from_idle_time() -> None:
+    """Work of other steps in the window has a row and a piece of its own; the rest is idle."""
+    page = seen(document_of([rank(0)], totals=figures(3000.0, other_us=250.0)))
+    words = re.sub(r"\s+", " ", page.text)
+    assert "other work 0.250 ms 8.3 % idle 0.750 ms 25.0 %" in words
+    told = [value for key, value in page.attributes if key == "aria-label"]
+    assert told[0].endswith("other work 8.3 %, idle 25.0 %")
+
+
+def test_card_and_report_round_alike() -> None:
+    """Times have the decimals of the longest window, in the card as in the terminal's report."""
+    rows = [rank(n, **figures(50_000.0)) for n in range(8)]
+    words = re.sub(r"\s+", " ", seen(document_of(rows)).text)
+    assert "compute 133.333 ms 33.3 %" in words
+    assert "window, all ranks 400.000 ms" in words
+
+
 def test_only_the_first_ranks_have_bars() -> None:
     """A run of many ranks has a card of bounded length that says how many are left out."""
     page = seen(document_of([rank(n) for n in range(1000)]))
@@ -105,11 +123,17 @@ def test_only_the_first_ranks_have_bars() -> None:
 def test_findings_and_notes_stand_below() -> None:
     """The most costly findings come with their worth, notes with how many are like them."""
     finding = {"text": "rank 2 is late", "gain_frac": 0.41}
+    second = {"text": "something odd", "gain_frac": None}
     notes = [note("a", "info"), note("a", "info"), note("b", "error", "a file is cut")]
     notes += [note("c", "info"), note("d", "info"), note("e", "info"), note("e", "info")]
-    page = seen(document_of([rank(0)], findings=[finding], notes=notes))
+    page = seen(document_of([rank(0)], findings=[finding, second], notes=notes))
     words = re.sub(r"\s+", " ", page.text)
-    assert "rank 2 is late (worth at most 41 %)" in words
+    assert (
+        "each is the most that mending it alone can bring; they overlap rank 2 is late "
+        "(worth at most 41.0 % of the time) something odd error" in words
+    )
+    alone = seen(document_of([rank(0)], findings=[finding]))
+    assert "they overlap" not in alone.text
     assert words.index("error : a file is cut [b]") < words.index("info : something (and 1 more")
     assert "2 more notes in .notes" in words
 

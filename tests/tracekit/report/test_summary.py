@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tracekit.report import summary
 
 
@@ -46,6 +48,79 @@ def test_unknown_transfers_are_left_out_of_the_median() -> None:
     ]
     (kind,) = summary.collectives(rows)
     assert (kind.transfer_us, kind.wait_us, kind.num_single) == (100.0, 10.0, 1)
+    assert not kind.is_bound
+
+
+def test_incomplete_collectives_have_no_part_in_a_median_beside_complete_ones() -> None:
+    """Where ranks are missing, transfer and wait are not the collective's: only counted."""
+    rows = [
+        collective(),
+        collective(transfer_us=300.0, wait_us={"0": 50.0}, busbw_GBps=4.0),
+        collective(
+            transfer_us=9e6, wait_us={"0": 1.0}, busbw_GBps=1e-4, duration_us={}, complete=False
+        ),
+        collective(transfer_us=None, wait_us=None, busbw_GBps=1e-4, match="single"),
+    ]
+    (kind,) = summary.collectives(rows)
+    assert (kind.count, kind.num_partial, kind.is_bound) == (4, 2, False)
+    assert (kind.transfer_us, kind.wait_us, kind.busbw_GBps) == (200.0, 30.0, 7.0)
+    assert kind.duration_us == 110.0
+
+
+def test_incomplete_collectives_alone_give_bounds() -> None:
+    """With no complete one the transfer is not known; wait and bandwidth are lower bounds."""
+    rows = [
+        collective(complete=False, wait_us={"0": 10.0}, busbw_GBps=2.0),
+        collective(complete=False, wait_us={"1": 30.0}, busbw_GBps=4.0),
+        collective(edge=True, busbw_GBps=100.0),
+    ]
+    (kind,) = summary.collectives(rows)
+    assert (kind.is_bound, kind.num_partial, kind.num_edge) == (True, 0, 1)
+    assert (kind.transfer_us, kind.wait_us, kind.busbw_GBps) == (None, 20.0, 3.0)
+
+
+def test_edge_collectives_alone_give_nothing() -> None:
+    """Where every collective is cut by the window's edge, nothing is told of their kind."""
+    (kind,) = summary.collectives([collective(edge=True, complete=False)])
+    assert (kind.is_bound, kind.wait_us, kind.busbw_GBps) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("figures", "idle_us", "other_us"),
+    [
+        ({"idle_us": 10.0, "other_us": 4.0}, 6.0, 4.0),
+        ({"idle_us": 10.0, "other_us": None}, 10.0, 0.0),
+        ({"idle_us": 10.0}, 10.0, 0.0),
+        ({"idle_us": None, "other_us": None}, None, 0.0),
+        ({"idle_us": 0.3, "other_us": 0.1 + 0.2}, 0.0, 0.1 + 0.2),
+    ],
+)
+def test_idle_time_is_without_other_work(
+    figures: dict[str, float | None], idle_us: float | None, other_us: float
+) -> None:
+    """Idle and other work are told apart and add up to the document's idle time."""
+    found = summary.divided(figures)
+    assert (found["idle_us"], found["other_us"]) == (idle_us, other_us)
+    assert summary.has_other([figures]) == (other_us > 0)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["/runs/a/r0.json"], "/runs/a/r0.json"),
+        (["/runs/a/r0.json", "/runs/a/r1.json"], "/runs/a"),
+        (["../a.zip!r0.json", "../a.zip!r1.json"], "../a.zip"),
+        (["a.ZIP!x/r0.json", "a.ZIP!y!/r1.json"], "a.ZIP"),
+        (["/runs/a.zip!r0.json", "/runs/b.zip!r1.json"], "/runs"),
+        (["/runs/a.zip!r0.json", "/runs/r1.json"], "/runs"),
+        (["/runs/wow!/r0.json", "/runs/wow!/r1.json"], "/runs/wow!"),
+        (["/runs/r0.json", "r1.json"], ""),
+        ([], ""),
+    ],
+)
+def test_what_holds_all_files_is_named(files: list[str], expected: str) -> None:
+    """The one file, the archive of all members, or the folder of all files."""
+    assert summary.where(files) == expected
 
 
 def test_kinds_are_told_apart_by_operation_axis_and_size() -> None:

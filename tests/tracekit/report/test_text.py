@@ -67,14 +67,15 @@ def test_mixed_timelines_are_told_apart(show: Show) -> None:
 
 
 def test_where_the_time_goes_adds_up(show: Show) -> None:
-    """Shown parts add up to the shown window, in milliseconds and in percent."""
-    rows = section(show(document_of([rank(0, **figures(1000.0))])), "Where the time goes")
+    """Each shown part is the nearest to its figure, and together they make up the window."""
+    parts = {"compute_us": 405.1, "exposed_comm_us": 300.0, "idle_us": 294.9}
+    rows = section(show(document_of([rank(0, **figures(1000.0, **parts))])), "Where the time goes")
     main = [numbers(line) for line in rows if re.match(r"  \w[a-z ]+ [\d.]+ ms ", line)]
     assert [values[:2] for values in main] == [
-        [0.334, 33.4],
-        [0.333, 33.3],
+        [0.405, 40.5],
+        [0.3, 30.0],
         [0.0, 0.0],
-        [0.333, 33.3],
+        [0.295, 29.5],
         [1.0, 100.0],
     ]
 
@@ -88,14 +89,115 @@ def test_exposed_communication_is_split_into_waiting_and_moving(show: Show) -> N
 
 
 def test_each_rank_adds_up_to_its_window(show: Show) -> None:
-    """Every row of the rank table, and the row for all, adds up to its window and to 100 %."""
+    """Every row of the rank table, and the row for all, adds up to its window but for rounding."""
     rows = section(show(document_of([rank(0), rank(1, **figures(7001.0))])), "Per rank")
     for name, window in (("0", 3.0), ("1", 7.001), ("all", 10.001)):
         (line,) = [line for line in rows if line.startswith(f"{name} ")]
         values = numbers(line.removeprefix(name))
         assert values[0] == window
-        assert sum(values[1::2]) == pytest.approx(window, abs=1e-9)
-        assert sum(values[2::2]) == 100
+        assert sum(values[1::2]) == pytest.approx(window, abs=0.002)
+        assert values[2::2] == [33.3, 33.3, 0.0, 33.3]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_one_figure_reads_the_same_everywhere(show: Show, width: int) -> None:
+    """Summary, findings and rank tables give a fraction and a time the same digits."""
+    row = rank(0, **figures(1000.0, compute_us=405.1, exposed_comm_us=300.4, idle_us=294.5))
+    finding = {"text": "rank 0 computes", "gain_frac": 0.4051}
+    lines = show(document_of([row, row | {"rank": 1}], findings=[finding]), width=width)
+    assert "0.810 ms   40.5 %" in section(lines, "Where the time goes")[1]
+    assert "at most 40.5 % of" in line_with(lines, "  * rank 0")
+    (*_, last) = section(lines, "Per rank")
+    assert "0.810  40.5%" in last
+    assert "0.601  30.0%" in last
+    assert "0.601" in section(lines, "Communication per rank")[-1]
+
+
+def test_other_work_is_told_from_idle_time(show: Show) -> None:
+    """Work of other steps in the window is neither the step's nor idle, in every table."""
+    row = figures(1200.0, other_us=300.0)
+    lines = show(
+        document_of(
+            [rank(0, **row), rank(1, **row)],
+            steps=[step(5, 0, **row), step(5, 1, **row)],
+            phases=[{"phase": "forward", "rank": 0, **row}],
+            totals=figures(2400.0, other_us=600.0),
+        )
+    )
+    summed = section(lines, "Where the time goes")
+    assert numbers(line_with(summed, "  other work  ")) == [0.6, 25.0]
+    assert numbers(line_with(summed, "  idle ")) == [0.2, 8.3]
+    ranks = section(lines, "Per rank")
+    assert numbers(ranks[3])[1:] == [1.2, 0.4, 0.4, 0.0, 0.3, 0.1]
+    assert ranks[-1].split() == ["all", "2.400", "0.800", "0.800", "0.000", "0.600", "0.200"]
+    assert numbers(section(lines, "Per step")[3])[:8] == [5, 1.2, 0.4, 0.4, 0.3, 0.0, 0.3, 0.1]
+    assert numbers(section(lines, "Per phase")[3])[:7] == [1.2, 0.4, 0.4, 0.3, 0.0, 0.3, 0.1]
+    assert len([line for line in lines if "other work: of other steps" in line]) == 1
+
+
+def test_other_work_is_explained_below_the_first_table_that_has_it(show: Show) -> None:
+    """Without a choice of steps only steps and phases have other work; it is explained once."""
+    row = figures(1200.0, other_us=300.0)
+    phases = [{"phase": "forward", "rank": 0, **row}]
+    plain = show(document_of([rank(0)], steps=[step(5, 0)], phases=phases))
+    assert "other work: of other steps" in section(plain, "Per phase")[-1]
+    assert "other" not in "".join(section(plain, "Per step"))
+    lines = show(document_of([rank(0)], steps=[step(5, 0, **row)], phases=phases))
+    assert "other work: of other steps" in section(lines, "Per step")[-1]
+    assert len([line for line in lines if "other work: of other steps" in line]) == 1
+    many = [step(n, 0, **row) for n in range(20)]
+    spread = section(show(document_of([rank(0)], steps=many)), "20 steps")
+    assert numbers(line_with(spread, "other work  ")) == [0.3, 0, 0.3, 0.3, 0]
+    assert numbers(line_with(spread, "idle ")) == [0.1, 0, 0.1, 0.1, 0]
+
+
+def test_percentages_give_way_where_they_do_not_fit(show: Show) -> None:
+    """Long windows with other work show times alone at 80 columns; no figure is cut."""
+    row = figures(123_456.0, other_us=1000.0)
+    document = document_of([rank(n, **row) for n in range(8)])
+    narrow, wide = show(document), show(document, width=120)
+    assert section(narrow, "Per rank")[0].startswith("Per rank (ms; rows add up to the window")
+    assert "%" not in "".join(section(narrow, "Per rank"))
+    assert "40.15  32.5%" in section(wide, "Per rank")[3]
+
+
+def test_clocks_are_shown_with_their_scatter(show: Show) -> None:
+    """An offset is shown with its scatter, and marked where it is too small to be applied."""
+    offsets = ((0.0, 0.0), (270.0, 890.0), (-2903.0, 671.0), (890.0, 890.0), (0.0, 3.0))
+    rows = [
+        rank(n, clock_offset_us=offset, clock_spread_us=spread)
+        for n, (offset, spread) in enumerate(offsets)
+    ]
+    rows.append(rank(5, clock_offset_us=None, clock_spread_us=None))
+    document = document_of(rows)
+    table = section(show(document), "Communication per rank")
+    told = [line.partition("  0.000  ")[2].strip() for line in table[3:9]]
+    assert told == [
+        "0.000",
+        "+0.270 \N{PLUS-MINUS SIGN} 0.890  *",
+        "-2.903 \N{PLUS-MINUS SIGN} 0.671",
+        "+0.890 \N{PLUS-MINUS SIGN} 0.890  *",
+        "0.000 \N{PLUS-MINUS SIGN} 0.003",
+        "not known",
+    ]
+    assert table[-1] == "*: no larger than its scatter, so not applied"
+    assert "+0.270 +- 0.890  *" in "\n".join(show(document, encoding="ascii"))
+
+
+def test_clocks_alike_need_no_column(show: Show) -> None:
+    """Where all clocks agree to the nanosecond there is nothing to show."""
+    assert "clock" not in "".join(show(document_of([rank(0), rank(1)])))
+
+
+def test_clocks_that_do_not_fit_stand_below(show: Show) -> None:
+    """A table that clocks would make too wide leaves them to one of their own."""
+    rows = [
+        rank(n, clock_offset_us=-9e13 * n, clock_spread_us=7.0, **figures(9e8)) for n in range(3)
+    ]
+    lines = show(document_of(rows))
+    assert "clock" not in "".join(section(lines, "Communication per rank"))
+    table = section(lines, "Clock per rank (ms ahead of rank 0")
+    assert table[4].split() == ["1", "-90000000000.0", "\N{PLUS-MINUS SIGN}", "0.007"]
 
 
 def test_unrecorded_device_communication_is_said_in_words(show: Show) -> None:
@@ -108,6 +210,7 @@ def test_unrecorded_device_communication_is_said_in_words(show: Show) -> None:
     assert "not recorded" in line_with(lines, "  idle ")
     assert "0.120 ms of its calls on the host" in line_with(lines, "communication on the device")
     assert section(lines, "Per rank")[3].count("not recorded") == 3
+    assert numbers(section(lines, "Per rank")[3]) == [0, 3.0, 1.0, 33.3]
 
 
 def test_no_communication_makes_overlap_inapplicable(show: Show) -> None:
@@ -121,7 +224,19 @@ def test_no_communication_makes_overlap_inapplicable(show: Show) -> None:
 
 
 FIGURE = st.sampled_from([None, 0.0, 1e-6, 123.456, 9e9])
-KEYS = sorted({*figures(), "lead_us", "late_us", "num_last", "transfer_us", "busbw_GBps", "bytes"})
+KEYS = sorted(
+    {
+        *figures(),
+        "other_us",
+        "clock_spread_us",
+        "lead_us",
+        "late_us",
+        "num_last",
+        "transfer_us",
+        "busbw_GBps",
+        "bytes",
+    }
+)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), FIGURE), min_size=1, max_size=4))
@@ -155,12 +270,12 @@ def test_no_figure_is_ever_nan_or_none(show: Show) -> None:
 
 
 def test_tables_agree_on_exposed_communication(show: Show) -> None:
-    """Both rank tables show the same rounding of the same figure."""
+    """Both rank tables show the same rounding of the same figure, and of its parts."""
     split = {"exposed_wait_us": 60.0, "exposed_transfer_us": 6.6}
     row = rank(0, **figures(200.0, compute_us=66.6, exposed_comm_us=66.6, idle_us=66.8, **split))
     lines = show(document_of([row, row | {"rank": 1}]))
-    assert numbers(section(lines, "Per rank")[3])[:5] == [0, 0.2, 0.067, 33, 0.066]
-    assert numbers(section(lines, "Communication per rank")[3])[3:6] == [0.066, 0.06, 0.006]
+    assert numbers(section(lines, "Per rank")[3])[:5] == [0, 0.2, 0.067, 33.3, 0.067]
+    assert numbers(section(lines, "Communication per rank")[3])[3:6] == [0.067, 0.06, 0.007]
 
 
 def test_many_ranks_are_summed_up(show: Show) -> None:
@@ -187,6 +302,25 @@ def test_steps_show_the_mean_and_the_slowest_rank(show: Show) -> None:
     assert numbers(table[3]) == [5, 1.5, 0.5, 0.5, 0.375, 0.0, 0.5, 1, 2.0]
     assert numbers(table[4]) == [6, 1.2, 0.4, 0.4, 0.3, 0.0, 0.4, 0.3, 0, 1.2]
     assert "0.200 ms of work belongs to no step (rank 1)" in lines
+    assert not [line for line in lines if "negative" in line]
+
+
+@pytest.mark.parametrize("num_steps", [2, 20])
+def test_negative_gaps_are_explained(show: Show, num_steps: int) -> None:
+    """Where a step begins before the one before it has ended, a line says what that means."""
+    rows = [step(n, 0, lead_us=-40.0 if n else None) for n in range(num_steps)]
+    lines = show(document_of([rank(0)], steps=rows))
+    assert "-0.040" in "".join(lines)
+    assert lines.count("a negative gap: it overlaps the step before") == 1
+
+
+def test_slowest_rank_gives_way_where_it_does_not_fit(show: Show) -> None:
+    """Long steps with other work and gaps leave out the slowest rank; no figure is cut."""
+    row = figures(123_456_000.0, other_us=9_000_000.0)
+    rows = [step(5, n, lead_us=-99_000_000.0, **row) for n in range(2)]
+    document = document_of([rank(0, **row), rank(1, **row)], steps=rows)
+    assert "slowest" not in section(show(document), "Per step")[1]
+    assert "0: 123456.0" in section(show(document, width=120), "Per step")[3]
 
 
 def test_steps_are_in_order_and_their_waiting_may_be_unknown(show: Show) -> None:
@@ -268,7 +402,45 @@ def test_collectives_say_what_is_not_known(show: Show) -> None:
     )
     assert "1 collective cut by the window's edge: counted, but not in the medians" in table
     assert "1 event without a partner here: wait and transfer not known" in table
+    assert not [line for line in table if "at least" in line]
     assert "1 event found no partner among the given ranks (rank 0)" in table
+
+
+def test_incomplete_collectives_show_bounds(show: Show) -> None:
+    """Without all ranks wait and bandwidth are at least what is seen, and the transfer unknown."""
+    seen = {
+        "op": "all_reduce",
+        "axis": "x",
+        "bytes": 1000,
+        "wait_us": {"0": 40.0},
+        "duration_us": {"0": 140.0},
+        "transfer_us": 100.0,
+        "busbw_GBps": 0.04,
+        "match": "order",
+        "complete": False,
+    }
+    whole = seen | {"axis": "y", "complete": True}
+    rows = [seen, whole, whole | {"complete": False, "transfer_us": 7.0, "wait_us": {"0": 3.0}}]
+    document = document_of([rank(0), rank(1)], collectives=rows)
+    table = section(show(document), "Collectives")
+    found = {line.split()[1]: " ".join(line.split()[2:]) for line in table[3:5]}
+    assert found == {
+        "x": "1 kB 1 \u2265 0.040 not known \u2265 0.04",
+        "y": "1 kB 2 0.040 0.100 0.04",
+    }
+    assert table[5:] == [
+        "\u2265 at least: a collective's last rank may be one that is not given here",
+        "1 collective without all ranks here: counted, but not in the medians",
+    ]
+    plain = section(show(document, encoding="ascii"), "Collectives")
+    assert ">= 0.040  not known  >= 0.04" in "\n".join(plain)
+    assert ">= at least: " in plain[5]
+
+
+def test_unknown_operations_are_called_so(show: Show) -> None:
+    """A collective whose operation is not recorded is no empty cell."""
+    table = section(show(document_of([rank(0)], collectives=[{"op": None}])), "Collectives")
+    assert table[3].startswith("unknown operation  not known  ")
 
 
 def test_events_without_partners_show_their_duration(show: Show) -> None:
@@ -314,8 +486,8 @@ def test_latest_rank_leads_the_stragglers(show: Show) -> None:
         {"rank": 3, "num_last": 0, "late_us": None, "num_matched": 0},
     ]
     table = section(show(document_of([rank(0), rank(1)], stragglers=rows)), "Who arrives last")
-    assert numbers(table[3]) == [2, 3, 4, 75, 2.5]
-    assert numbers(table[4]) == [0, 1, 4, 25, 0.01]
+    assert table[3].split() == ["2", "3", "4", "75.0", "%", "2.500"]
+    assert table[4].split() == ["0", "1", "4", "25.0", "%", "0.010"]
     assert len(table) == 5
 
 
@@ -348,10 +520,13 @@ def test_findings_say_what_they_are_worth(show: Show) -> None:
     """A finding whose gain is not known claims none."""
     rows = [{"text": "rank 2 is late", "gain_frac": 0.683}, {"text": "idle", "gain_frac": None}]
     lines = section(show(document_of([rank(0)], findings=rows)), "Findings")
-    assert [line.rstrip() for line in lines[1:]] == [
-        "  * rank 2 is late; worth up to 68.3 % of the time",
+    assert lines[1:] == [
+        "  each is the most that mending it alone can bring; they overlap",
+        "  * rank 2 is late; worth at most 68.3 % of the time",
         "  * idle",
     ]
+    alone = section(show(document_of([rank(0)], findings=rows[:1])), "Findings")
+    assert alone[1:] == ["  * rank 2 is late; worth at most 68.3 % of the time"]
 
 
 def test_unknown_names_are_listed_by_time(show: Show) -> None:
@@ -393,14 +568,17 @@ def test_faulty_events_are_counted(show: Show) -> None:
 
 def full_document() -> dict[str, Any]:
     """Every section at once, with long texts and words in place of figures."""
-    rows = [rank(n, clock_offset_us=-1234.5, **figures(123456.0)) for n in range(4)]
+    clock = {"clock_offset_us": -1234.5, "clock_spread_us": 4321.5}
+    rows = [rank(n, **clock, **figures(123456.0, other_us=9999.0)) for n in range(4)]
     rows[2] = rows[2] | {"comm_us": 0.0, "overlap_frac": None}
     name = "an::extremely::long::name" * 9
     call = {"op": "reduce_scatter", "group": name, "bytes": None, "match": "single"}
     group = {"desc": name, "group": "9", "size": None, "comm_us": None, "overlap_us": None}
     return document_of(
         rows,
-        steps=[step(10, n, lead_us=-99999.0, **figures(123456.0)) for n in range(4)],
+        steps=[
+            step(10, n, lead_us=-99999.0, **figures(123456.0, other_us=9999.0)) for n in range(4)
+        ],
         collectives=[call],
         groups=[group],
         stragglers=[{"rank": 3, "num_last": 100, "late_us": 1e6, "num_matched": 1000}],
@@ -424,6 +602,13 @@ def test_ascii_output_holds_only_ascii(show: Show) -> None:
     assert "----" in text
     assert "####" in text
     assert "|" not in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_ends_in_blanks(show: Show, width: int) -> None:
+    """What goes into a file or a pipe has no trailing blanks."""
+    lines = show(full_document(), width=width)
+    assert lines == [line.rstrip() for line in lines]
 
 
 def test_no_colour_without_a_terminal(show: Show) -> None:
@@ -456,6 +641,26 @@ def test_cache_lists_the_newest_first() -> None:
     ]
     render_cache("/cache", entries, 5, Console(file=stream, width=80))
     lines = [line for line in stream.getvalue().splitlines() if line.strip()]
-    assert lines[:2] == ["freed 5 B", "/cache: 2 items, 1.5 MB"]
+    assert lines[:2] == ["freed 5 B", "2 traces (1.5 MB) kept in /cache"]
     assert lines[4].startswith("/runs/[red]new  500 kB  2033-05-1")
     assert lines[5].startswith("/runs/old.json")
+
+
+def test_cache_lists_the_last_used_only() -> None:
+    """At most 20 traces are listed and the others counted; analyses are counted alone."""
+    stream = io.StringIO()
+    traces = [
+        {"key": str(n), "source": f"/runs/{n}.json", "bytes": 1000, "last_used_unix": 1e9 + n}
+        for n in range(25)
+    ]
+    answers = [
+        {"key": f"a{n}", "source": "(an analysis)", "bytes": 10, "last_used_unix": 2e9}
+        for n in range(3)
+    ]
+    render_cache("/cache", [*answers, *traces], None, Console(file=stream, width=80))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "25 traces (25 kB), 3 analyses (30 B) kept in /cache"
+    assert [line.split()[0] for line in lines[3:-1]] == [
+        f"/runs/{n}.json" for n in range(24, 4, -1)
+    ]
+    assert lines[-1] == "and 5 traces used before (--json lists all)"

@@ -9,23 +9,29 @@ from hypothesis import strategies as st
 from tracekit.report import words
 
 
-@given(
-    parts=st.lists(st.integers(0, 10**12), min_size=1, max_size=6),
-    digits=st.integers(0, 3),
+@pytest.mark.parametrize(
+    ("fraction", "expected"),
+    [
+        (None, "not known"),
+        (float("nan"), "not known"),
+        (0.0, "0.0 %"),
+        (0.4051, "40.5 %"),
+        (1 / 3, "33.3 %"),
+        (0.99996, "100.0 %"),
+        (1.0, "100.0 %"),
+    ],
 )
-def test_fitted_parts_add_up_to_the_rounded_whole(parts: list[int], digits: int) -> None:
-    """Shown parts add up to the shown whole, and none is off by a unit of its last place."""
-    exact = [part / 1000 for part in parts]
-    whole = sum(parts) / 1000
-    shown = words.fitted(exact, whole, digits)
-    unit = 10.0**-digits
-    assert sum(round(s / unit) for s in shown) == round(round(whole, digits) / unit)
-    assert all(abs(s - e) <= unit + 1e-3 for s, e in zip(shown, exact, strict=True))
+def test_percentages_have_one_decimal(fraction: float | None, expected: str) -> None:
+    """A fraction has one decimal wherever it stands, so that it reads the same in all places."""
+    assert words.percent(fraction) == expected
 
 
-def test_fitted_leaves_parts_that_are_no_partition_alone() -> None:
-    """Parts that do not make up the whole are only rounded, never bent to fit."""
-    assert words.fitted([10.04, 20.04], 90.0, 1) == [10.0, 20.0]
+@pytest.mark.parametrize(
+    ("num", "expected"), [(0, "0 analyses"), (1, "1 analysis"), (1234, "1,234 analyses")]
+)
+def test_counts_take_the_plural_they_need(num: int, expected: str) -> None:
+    """One is one, and a plural that is no mere s can be given."""
+    assert words.counted(num, "analysis", "analyses") == expected
 
 
 @pytest.mark.parametrize(
