@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
@@ -166,7 +165,12 @@ def judge(plan: Plan, offsets: dict[int, int]) -> None:
 # -- counting cells ---------------------------------------------------------------------------
 
 
-def count(events: list[Event], low: int | None = None, high: int | None = None) -> dict[str, int]:
+def count(
+    events: list[Event],
+    low: int | None = None,
+    high: int | None = None,
+    whole: list[Event] | None = None,
+) -> dict[str, int]:
     """The figures of some events, in units, by looking at every unit of their window.
 
     Parameters
@@ -174,9 +178,11 @@ def count(events: list[Event], low: int | None = None, high: int | None = None) 
     events : list of Event
     low, high : int, optional
         The window, where it is not that of the events.
+    whole : list of Event, optional
+        All work of the rank, where the events are part of it.
     """
     names = ("compute", "comm", "overlap", "exposed_comm", "memory", "exposed_memory", "idle")
-    split = ("exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm")
+    split = ("exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm", "other")
     found = dict.fromkeys((*names, *split), 0)
     low = min((e.start for e in events), default=0) if low is None else low
     high = max((e.end for e in events), default=0) if high is None else high
@@ -191,6 +197,7 @@ def count(events: list[Event], low: int | None = None, high: int | None = None) 
         found["memory"] += memory
         found["exposed_memory"] += memory and not compute and not comm
         found["idle"] += not now
+        found["other"] += not now and any(e.start <= t < e.end for e in whole or [])
         found["edge_comm"] += any(e.edge for e in comm)
         if comm and not compute:
             found["exposed_comm"] += 1
@@ -205,19 +212,29 @@ def _why(comm: list[Event], t: int) -> str:
     return "exposed_wait" if any(t < e.wait_end for e in comm) else "exposed_unknown"
 
 
-def share(events: list[Event]) -> dict[str, tuple[int, int, Fraction]]:
-    """Per group: communication, exposed communication and its part of the exposed time, in units."""
+def share(events: list[Event], order: list[str], unit_ns: int) -> dict[str, tuple[int, int, int]]:
+    """Per group communication, exposed communication and its share of the exposed time, in ns.
+
+    Each stretch in which the same groups communicate exposed is divided among them in whole ns;
+    what is left over goes to the first ones in ``order``, 1 ns to each.
+    """
     comm = [e for e in events if e.role == "comm"]
-    found = {e.group: (0, 0, Fraction(0)) for e in comm}
+    found = {e.group: [0, 0, 0] for e in comm}
+    stretches: list[tuple[list[str], int]] = []
     for t in range(min(e.start for e in events), max(e.end for e in events)):
-        groups = {e.group for e in comm if e.start <= t < e.end}
+        now = {e.group for e in comm if e.start <= t < e.end}
         computes = any(e.role == "compute" and e.start <= t < e.end for e in events)
-        for group in groups:
-            length, exposed, part = found[group]
-            if not computes:
-                exposed, part = exposed + 1, part + Fraction(1, len(groups))
-            found[group] = (length + 1, exposed, part)
-    return found
+        for group in now:
+            found[group][0] += unit_ns
+            found[group][1] += 0 if computes else unit_ns
+        alone = [] if computes else sorted(now, key=order.index)
+        same = bool(stretches) and stretches[-1][0] == alone
+        before = stretches.pop()[1] if same else 0
+        stretches.append((alone, before + unit_ns))
+    for alone, length in stretches:
+        for at, group in enumerate(alone):
+            found[group][2] += length // len(alone) + (at < length % len(alone))
+    return {group: (a, b, c) for group, (a, b, c) in found.items()}
 
 
 def step_of(plan: RankPlan, event: Event) -> int | None:

@@ -15,7 +15,7 @@ from tracekit.report.document import document
 
 FIGURES = (
     "window", "compute", "comm", "overlap", "exposed_comm", "memory", "exposed_memory", "idle",
-    "exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm",
+    "exposed_wait", "exposed_transfer", "exposed_unknown", "edge_comm", "other",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_every_figure_of_every_step(plan: Plan) -> None:
                 assert row["window_us"] is None
                 previous = None
                 continue
-            assert figures(row, plan) == count(inside)
+            assert figures(row, plan) == count(inside, whole=own.events)
             first, last = min(e.start for e in inside), max(e.end for e in inside)
             follows = previous is not None and previous[0] == number - 1
             lead = first - previous[1] if follows and previous else None
@@ -88,27 +88,26 @@ def test_every_figure_of_every_step(plan: Plan) -> None:
         left = [r for r in found["no_step"] if r["rank"] == own.rank]
         assert len(left) == bool(outside)
         if outside:
-            assert figures(left[0], plan) == count(outside)
+            assert figures(left[0], plan) == count(outside, whole=own.events)
 
 
-@given(plans(unit_ns=1000))
+@given(st.sampled_from([1, 1000]).flatmap(plans))
 @settings(max_examples=200)
 def test_groups_share_the_exposed_time(plan: Plan) -> None:
     """Each exposed instant is divided evenly among the groups at it; the parts add up exactly."""
     found = analyse(plan)
     for own, row in zip(plan.ranks, found["ranks"], strict=True):
-        want = share(own.events)
         rows = {r["group"]: r for r in found["groups"] if r["rank"] == own.rank}
-        assert set(rows) == {g for g, (length, _, _) in want.items() if length}
-        borders = 2 * len(own.events)
-        for group, got in rows.items():
-            length, exposed, part = want[group]
-            assert ns(got["comm_us"]) == length * plan.unit_ns
-            assert ns(got["exposed_comm_us"]) == exposed * plan.unit_ns
-            assert ns(got["overlap_us"]) == (length - exposed) * plan.unit_ns
-            # at most one ns is given to one or the other per stretch between borders
-            assert abs(ns(got["exposed_share_us"]) - part * plan.unit_ns) <= borders
+        want = share(own.events, list(rows), plan.unit_ns)
+        assert {g: shares_ns(r) for g, r in rows.items()} == {g: w for g, w in want.items() if w[0]}
+        for r in rows.values():
+            assert ns(r["overlap_us"]) == ns(r["comm_us"]) - ns(r["exposed_comm_us"])
         assert sum(ns(r["exposed_share_us"]) for r in rows.values()) == ns(row["exposed_comm_us"])
+
+
+def shares_ns(row: dict[str, Any]) -> tuple[int, int, int]:
+    """What `share` works out, from a row of the table of groups."""
+    return ns(row["comm_us"]), ns(row["exposed_comm_us"]), ns(row["exposed_share_us"])
 
 
 @given(plans(), st.integers(-5, 60), st.integers(1, 60))
@@ -138,7 +137,7 @@ def test_a_range_cuts_exactly(plan: Plan, low: int, length: int) -> None:
 @given(plans(), st.integers(0, 6), st.integers(0, 2))
 @settings(max_examples=150)
 def test_chosen_steps_are_chosen_by_membership(plan: Plan, first: int, more: int) -> None:
-    """Figures of chosen steps are those of the work that belongs to them, as if nothing else ran."""
+    """Figures of chosen steps are those of the work that belongs to them, as if alone."""
     if not any(first <= number <= first + more for r in plan.ranks for number, _, _ in r.steps):
         with pytest.raises(UsageError, match="no step in"):
             analyse(plan, steps=(first, first + more))
@@ -150,7 +149,7 @@ def test_chosen_steps_are_chosen_by_membership(plan: Plan, first: int, more: int
             for e in own.events
             if (at := step_of(own, e)) is not None and first <= own.steps[at][0] <= first + more
         ]
-        assert figures(row, plan) == count(chosen)
+        assert figures(row, plan) == count(chosen, whole=own.events)
 
 
 @given(plans())

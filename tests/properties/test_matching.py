@@ -183,7 +183,7 @@ def test_the_order_of_files_is_irrelevant(job: Job, clocks: dict[int, int], rand
 @given(identified, st.data())
 @settings(max_examples=60)
 def test_waiting_is_counted_from_the_last_arrival(job: Job, data: st.DataObject) -> None:
-    """With true clocks every wait is the last arrival less the own start, bounded by the own part."""
+    """Every wait is the last arrival less the own start, at most the own duration."""
     clocks = {r: data.draw(clock) for r in job.ranks}
     run = run_of(*job.files(clocks))
     base = run.matching.offset_ns(0)
@@ -199,3 +199,76 @@ def test_waiting_is_counted_from_the_last_arrival(job: Job, data: st.DataObject)
 def _latest(c: Collective) -> int:
     assert c.start_skew is not None
     return c.start + c.start_skew
+
+
+# -- whatever the ranks recorded ---------------------------------------------------------------
+
+WORDS = ("allreduce", "_allgather_base", "broadcast", "barrier", "reduce", "send", "recv", None)
+KERNELS = (ALL_REDUCE, ALL_GATHER, "ncclDevKernel_SendRecv", "custom_all_reduce", "nccl_unheard_of")
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> list[Kineto]:
+    """Ranks with operations of all sorts, described well, badly or not at all."""
+    files = []
+    for rank in range(draw(st.integers(1, 4))):
+        file = Kineto(rank, draw(st.sampled_from([None, 2, 4]))).kernel(START - 100, START)
+        for _ in range(draw(st.integers(0, 8))):
+            start = START + 50 * draw(st.integers(0, 12))
+            end = start + 50 * draw(st.integers(0, 4))
+            file.comm(start, end, draw(st.sampled_from(KERNELS)), **draw(descriptions()))
+        files.append(file)
+    return files
+
+
+@st.composite
+def descriptions(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a collective; none for every fourth."""
+    if not draw(st.integers(0, 3)):
+        return {}
+    found = collective(
+        draw(st.sampled_from(WORDS)),
+        elems=draw(st.sampled_from([None, 4, 8])),
+        group=draw(st.sampled_from(["0", "1"])),
+        ranks=draw(st.sampled_from([None, (0, 1), (0, 1, 2, 3), (2, 3), ()])),
+        size=draw(st.sampled_from([None, None, 1, 2, 4])),
+        seq=draw(st.sampled_from([None, 0, 1, 2])),
+        comms_id=draw(st.sampled_from([None, None, None, 0, 77, 2**64])),
+    )
+    peers = {"Src Rank": draw(st.integers(0, 4)), "Dst Rank": draw(st.integers(0, 4))}
+    return {**found, **{key: peers[key] for key in peers if draw(st.booleans())}}
+
+
+@given(anything())
+@settings(max_examples=150)
+def test_every_operation_is_in_exactly_one_collective(files: list[Kineto]) -> None:
+    """No operation is lost or used twice, and no collective holds a rank twice."""
+    run = run_of(*files)
+    found = [o for c in run.matching.collectives for o in c.members.values()]
+    every = [o for own in run.operations.values() for o in own]
+    assert sorted(map(id, found)) == sorted(map(id, every))
+    assert len(every) == sum(len(file.rows) - 1 for file in files)  # less the one kernel of each
+    for c in run.matching.collectives:
+        assert all(o.rank == rank for rank, o in c.members.items())
+        assert (c.match == "single") == (len(c.members) == 1)
+        assert (c.transfer is None) == (len(c.members) == 1)
+
+
+@given(anything())
+@settings(max_examples=100)
+def test_waits_of_anything_are_possible(files: list[Kineto]) -> None:
+    """A wait is within its own event, and the rank that came last waited for nobody."""
+    for c in run_of(*files).matching.collectives:
+        assert all(0 <= wait <= c.members[rank].duration for rank, wait in c.wait.items())
+        assert c.last_rank is None or c.wait[c.last_rank] == 0
+
+
+@given(anything())
+@settings(max_examples=100)
+def test_unmatched_are_singles_with_a_partner(files: list[Kineto]) -> None:
+    """Of each rank at most its single operations are unmatched; alone none can be."""
+    run = run_of(*files)
+    assert sorted(run.matching.unmatched) == run.ranks
+    for rank, count in run.matching.unmatched.items():
+        singles = sum(c.match == "single" for c in run.collectives_of(rank))
+        assert 0 <= count <= (singles if len(files) > 1 else 0)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tracekit.model.run import OpenOptions, open_run
+from tracekit.model.files import OpenOptions
+from tracekit.model.run import open_run
 from tracekit.report.document import document
 
 FOLDER = Path(__file__).parents[2] / "sample_traces"

@@ -11,8 +11,9 @@ from tracekit.api.asked import rank_set
 from tracekit.api.run import Run
 from tracekit.core.errors import UsageError
 from tracekit.io.sources import Limits
+from tracekit.model.files import OpenOptions
 from tracekit.model.pipit import run_of
-from tracekit.model.run import OpenOptions, open_run
+from tracekit.model.run import open_run
 
 
 def open(  # noqa: A001  # the word everybody knows; it is called as tracekit.open

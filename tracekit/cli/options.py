@@ -14,7 +14,7 @@ from tracekit.core.suggest import nearest
 
 if TYPE_CHECKING:
     from tracekit.io.sources import Limits
-    from tracekit.model.run import OpenOptions
+    from tracekit.model.files import OpenOptions
 
 #: fractions of the window that ``--fail-on`` can judge, and the figure each is made of
 FRACTIONS = {
@@ -67,7 +67,7 @@ class Threshold:
 
 def open_options(opening: Opening, progress: Callable[[str, float], None] | None) -> OpenOptions:
     """The options `open_run` takes, from those of the command line."""
-    from tracekit.model.run import OpenOptions
+    from tracekit.model.files import OpenOptions
 
     return OpenOptions(
         names=opening.names,

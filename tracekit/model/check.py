@@ -12,7 +12,7 @@ from tracekit.core.errors import Note
 from tracekit.model import limits
 from tracekit.model.check_matching import matching_notes
 from tracekit.model.facts import RankFacts, facts_of, unknown_names
-from tracekit.model.limits import numbers_text, quoted, ranks_text, time_text
+from tracekit.model.limits import gaps_text, quoted, ranks_text, time_text
 from tracekit.model.run import TraceSet
 
 #: from fewer steps no spread between steps can be told
@@ -236,9 +236,9 @@ def _steps(facts: Facts) -> Iterator[Note]:
     every = sorted({n for own in labels.values() for n in own if n >= 0})
     if not every:
         return
-    if lost := set(range(every[0], every[-1] + 1)) - set(every):
+    if lost := gaps_text(every, every[0], every[-1]):
         text = (
-            f"steps {numbers_text(lost)} are missing between those recorded; their time shows as "
+            f"steps {lost} are missing between those recorded; their time shows as "
             "a gap between steps"
         )
         yield Note("missing-steps", text)

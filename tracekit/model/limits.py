@@ -7,6 +7,7 @@ does; ``file`` is the file of a single one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 
 from tracekit.core.errors import Note, one_line
 
@@ -28,17 +29,34 @@ def ranks_text(ranks: Iterable[int], most: int = 6) -> str:
 
 def numbers_text(numbers: Iterable[int], most: int = 6) -> str:
     """Numbers with runs joined: ``0-3, 7``; of many runs the first and a count."""
-    there = sorted(set(numbers))
-    runs: list[list[int]] = []
-    for n in there:
+    runs: list[tuple[int, int]] = []
+    for n in sorted(set(numbers)):
         if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
+            runs[-1] = (runs[-1][0], n)
         else:
-            runs.append([n, n])
+            runs.append((n, n))
+    return _runs_text(runs, most)
+
+
+def gaps_text(numbers: Iterable[int], low: int, high: int, most: int = 6) -> str:
+    """What lies between ``low`` and ``high`` (left out) and is not among the numbers.
+
+    Not counted one by one: a hostile file leaves out 10**18.
+
+    Examples
+    --------
+    >>> gaps_text([1, 2, 5], 0, 10**18), gaps_text([0, 1], 0, 2)
+    ('0, 3-4, 6-999999999999999999', '')
+    """
+    there = [low - 1, *sorted({n for n in numbers if low <= n < high}), high]
+    return _runs_text([(a + 1, b - 1) for a, b in pairwise(there) if b - a > 1], most)
+
+
+def _runs_text(runs: list[tuple[int, int]], most: int) -> str:
     texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs]
     if len(texts) <= most:
         return ", ".join(texts)
-    return f"{', '.join(texts[:most])}, … ({len(there)} in all)"
+    return f"{', '.join(texts[:most])}, … ({sum(b - a + 1 for a, b in runs)} in all)"
 
 
 def quoted(text: str, most: int = 60) -> str:
@@ -141,14 +159,14 @@ def empty_steps(who: str, steps: Iterable[int], file: str = "") -> Note:
 def missing_ranks(ranks: Collection[int], world_size: int | None) -> Iterable[Note]:
     """Ranks of the job whose traces are not here."""
     many = max(world_size or 0, max(ranks, default=-1) + 1)
-    missing = sorted(set(range(many)) - set(ranks))
-    if missing and len(ranks) > 1:
+    num_missing = many - len(set(ranks))
+    if num_missing and len(ranks) > 1:
         text = (
-            f"{len(missing)} of {many} ranks are missing ({numbers_text(missing)}): waiting for "
+            f"{num_missing} of {many} ranks are missing ({gaps_text(ranks, 0, many)}): waiting for "
             "them is not known, nor is a straggler among them; give the traces of all ranks"
         )
         yield Note("missing-ranks", text, "warning")
-    elif missing and world_size:
+    elif num_missing and world_size:
         text = (
             f"one rank of {world_size}: waiting and bandwidth across ranks cannot be told; give "
             "the traces of all ranks"

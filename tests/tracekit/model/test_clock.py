@@ -15,7 +15,9 @@ def member(rank: int, end: int, op: str = "all_reduce") -> Operation:
     return Operation(rank, op, end - 10, end, [0], Group())
 
 
-def found(*collectives: Ends, op: str = "all_reduce", ranks: int | None = None) -> dict[int, Clock | None]:
+def found(
+    *collectives: Ends, op: str = "all_reduce", ranks: int | None = None
+) -> dict[int, Clock | None]:
     """The clocks that collectives with these ends give."""
     every = {rank for ends in collectives for rank in ends}
     given = range(ranks) if ranks is not None else sorted(every)
@@ -92,7 +94,14 @@ def test_a_clock_in_doubt() -> None:
 
 @pytest.mark.parametrize(
     ("values", "middle"),
-    [([7], 7), ([1, 2], 1), ([-2, -1], -2), ([3, 1, 2], 2), ([4, 1, 9, 2], 3), ([2**62, 2**62 + 1], 2**62)],
+    [
+        ([7], 7),
+        ([1, 2], 1),
+        ([-2, -1], -2),
+        ([3, 1, 2], 2),
+        ([4, 1, 9, 2], 3),
+        ([2**62, 2**62 + 1], 2**62),
+    ],
 )
 def test_the_median_is_whole_and_moves_with_its_values(values: list[int], middle: int) -> None:
     """The median of whole numbers is whole, rounded down, and shifted values shift it exactly."""

@@ -206,7 +206,13 @@ def test_waiting_is_no_longer_than_the_own_part() -> None:
 def test_a_single_member_neither_waits_nor_transfers() -> None:
     """Of a collective seen on one rank alone nothing is known but its length."""
     c = only(run([(100, 150, collective(elems=8, seq=1))]))
-    assert (c.wait, c.transfer, c.last_rank, c.start_skew, c.end_spread) == ({}, None, None, None, None)
+    assert (c.wait, c.transfer, c.last_rank, c.start_skew, c.end_spread) == (
+        {},
+        None,
+        None,
+        None,
+        None,
+    )
     assert c.moving_ns == 50_000
 
 
@@ -282,19 +288,26 @@ def test_bandwidth_that_cannot_be_told_is_none() -> None:
         assert (c.algbw(), c.busbw()) == (None, None)
     empty = only(run([(100, 100, collective(elems=8, seq=1))]))
     assert (empty.algbw(), empty.busbw()) == (None, None)
-    nameless = only(run([(100, 500, collective(None, elems=8, seq=1))], name="ncclDevKernel_Generic"))
+    nameless = only(
+        run([(100, 500, collective(None, elems=8, seq=1))], name="ncclDevKernel_Generic")
+    )
     assert nameless.busbw() is None
 
 
 def test_an_uneven_all_to_all_counts_the_busiest_member() -> None:
     """With splits, what the busiest member exchanges with others over the time is the bandwidth."""
+
     def about(rank: int, split: str) -> dict[str, Any]:
         given = {"In split size": split, "Out split size": split}
         return collective("all_to_allv", elems=10_000_000, seq=1, **given) | {"x": rank}
 
-    c = only(run([(100, 500, about(0, "[6, 4]"))], [(100, 500, about(1, "[2, 8]"))], name=SEND_RECV))
+    c = only(
+        run([(100, 500, about(0, "[6, 4]"))], [(100, 500, about(1, "[2, 8]"))], name=SEND_RECV)
+    )
     assert c.busbw() == 4 * 4_000_000 / 400_000
-    cut = only(run([(100, 500, about(0, "[6, ...]"))], [(100, 500, about(1, "[2, 8]"))], name=SEND_RECV))
+    cut = only(
+        run([(100, 500, about(0, "[6, ...]"))], [(100, 500, about(1, "[2, 8]"))], name=SEND_RECV)
+    )
     assert cut.busbw() is None
     assert cut.algbw() == 100.0
 
@@ -328,7 +341,12 @@ def test_nothing_is_lost_and_nothing_counted_twice() -> None:
     """Every operation of every rank is a member of exactly one collective."""
     found = run(
         [(10, 20, {}), (30, 40, collective(seq=1)), (50, 60, send(1)), (70, 80, collective())],
-        [(10, 20, {}), (30, 40, collective(seq=2)), (50, 60, recv(0)), (75, 80, collective(elems=3))],
+        [
+            (10, 20, {}),
+            (30, 40, collective(seq=2)),
+            (50, 60, recv(0)),
+            (75, 80, collective(elems=3)),
+        ],
     )
     counted = [id(o) for c in found.matching.collectives for o in c.members.values()]
     assert sorted(counted) == sorted(id(o) for own in found.operations.values() for o in own)

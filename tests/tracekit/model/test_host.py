@@ -17,7 +17,9 @@ def sets(work: Work) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     for role in (COMPUTE, COMM):
         mine = work.role == role
         start, end = union(work.start[mine], work.end[mine])
-        found.append([(s // 1000, e // 1000) for s, e in zip(start.tolist(), end.tolist(), strict=True)])
+        found.append(
+            [(s // 1000, e // 1000) for s, e in zip(start.tolist(), end.tolist(), strict=True)]
+        )
     return found[0], found[1]
 
 
@@ -48,7 +50,9 @@ def test_a_call_inside_an_operator_takes_its_time_away() -> None:
 
 def test_an_operator_inside_a_call_computes() -> None:
     """Work that a call does by itself, such as a copy of its input, counts as work."""
-    file = Kineto().op(0, 100, "MyBackward").op(20, 60, "c10d::allreduce_").op(30, 40, "aten::copy_")
+    file = (
+        Kineto().op(0, 100, "MyBackward").op(20, 60, "c10d::allreduce_").op(30, 40, "aten::copy_")
+    )
     assert of(file) == ([(0, 20), (30, 40), (60, 100)], [])
 
 
@@ -76,7 +80,11 @@ def test_threads_compute_each_for_itself() -> None:
 def test_without_categories_every_row_is_an_operator() -> None:
     """In a file that gives no categories each row is host work, gloo's spans are collectives."""
     file = Kineto(None)
-    for start, end, name in ((0, 54, "aten::mul"), (60, 67, "aten::add"), (50, 90, "gloo:all_reduce")):
+    for start, end, name in (
+        (0, 54, "aten::mul"),
+        (60, 67, "aten::add"),
+        (50, 90, "gloo:all_reduce"),
+    ):
         file.event(start, end, name, "", pid="CPU functions", tid=name[:2])
     assert of(file) == ([(0, 54), (60, 67)], [(50, 90)])
 

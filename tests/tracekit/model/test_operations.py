@@ -31,7 +31,10 @@ def test_times_are_absolute_and_in_order() -> None:
     """Operations are in order of start, in ns from the unix epoch where the file says its base."""
     file = Kineto(baseTimeNanoseconds=1_760_000_000_000_000_123).comm(30, 40).comm(10, 20)
     base = 1_760_000_000_000_000_123
-    assert [(o.start - base, o.end - base) for o in of(file)] == [(10_000, 20_000), (30_000, 40_000)]
+    assert [(o.start - base, o.end - base) for o in of(file)] == [
+        (10_000, 20_000),
+        (30_000, 40_000),
+    ]
     assert of(file)[0].duration == 10_000
 
 
@@ -101,7 +104,9 @@ def test_uneven_splits_count_what_leaves_the_rank(
     """Of an uneven all-to-all the larger of what goes to and comes from others counts, in bytes."""
     splits = {"In split size": split_in, "Out split size": split_out}
     about = {**collective("all_to_allv", elems=10), **splits}
-    assert one(SEND_RECV, **{k: v for k, v in about.items() if v is not None}).remote_bytes == remote
+    assert (
+        one(SEND_RECV, **{k: v for k, v in about.items() if v is not None}).remote_bytes == remote
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +188,12 @@ def test_without_metadata_the_only_group_of_the_header_is_taken() -> None:
     """An operation without metadata has the members of the only listed group, and no name."""
     file = config({"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1, 2, 3]})
     (o,) = of(file.comm(0, 5))
-    assert (o.group.known, o.group.ranks, o.group.size, o.group.name) == (False, (0, 1, 2, 3), 4, "")
+    assert (o.group.known, o.group.ranks, o.group.size, o.group.name) == (
+        False,
+        (0, 1, 2, 3),
+        4,
+        "",
+    )
 
 
 def test_without_metadata_several_groups_leave_it_open() -> None:
@@ -207,7 +217,9 @@ def test_the_issuing_row_describes_its_kernel() -> None:
 def test_the_kernel_s_own_words_win() -> None:
     """What the kernel says itself counts before what its issuing row says."""
     file = Kineto().issue(1, 9, 77, **collective("allreduce", elems=8, seq=3))
-    (o,) = of(file.comm(20, 30, **{"External id": 77, **collective("broadcast", elems=4, seq=None)}))
+    (o,) = of(
+        file.comm(20, 30, **{"External id": 77, **collective("broadcast", elems=4, seq=None)})
+    )
     assert (o.op, o.num_bytes, o.seq) == ("broadcast", 16, 3)
 
 
@@ -236,7 +248,9 @@ def test_rows_of_one_issue_are_one_operation() -> None:
         ("nccl:_all_gather_base", "all_gather", (None, None)),
     ],
 )
-def test_an_annotation_names_an_operation(name: str, op: str, ends: tuple[int | None, int | None]) -> None:
+def test_an_annotation_names_an_operation(
+    name: str, op: str, ends: tuple[int | None, int | None]
+) -> None:
     """The annotation around a launch names operation and ends where no argument does."""
     (o,) = of(Kineto().mark(0, 10, name).comm(20, 30, "ncclDevKernel_Generic", launched=5))
     assert (o.op, (o.src, o.dst)) == (op, ends)
@@ -249,7 +263,14 @@ def test_coalesced_operations_are_numbered() -> None:
     send = collective("send", elems=8, seq=4, **{"Dst Rank": 1})
     file.comm(40, 50, SEND_RECV, **send).comm(50, 60, SEND_RECV, **send)
     file.comm(60, 70, **collective(seq=4, group="1"))
-    assert [(o.seq, o.ordinal) for o in of(file)] == [(4, 0), (4, 1), (5, 0), (4, 0), (4, 1), (4, 0)]
+    assert [(o.seq, o.ordinal) for o in of(file)] == [
+        (4, 0),
+        (4, 1),
+        (5, 0),
+        (4, 0),
+        (4, 1),
+        (4, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +281,9 @@ def test_coalesced_operations_are_numbered() -> None:
         ("isend", {"Dst Rank": "3"}, (0, 3)),
     ],
 )  # fmt: skip
-def test_the_ends_of_a_message(op: str, ranks: dict[str, Any], ends: tuple[int | None, int | None]) -> None:
+def test_the_ends_of_a_message(
+    op: str, ranks: dict[str, Any], ends: tuple[int | None, int | None]
+) -> None:
     """The end that is not written is the rank itself."""
     o = one(SEND_RECV, **collective(op, elems=4, **ranks))
     assert (o.src, o.dst) == ends

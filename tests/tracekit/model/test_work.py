@@ -84,7 +84,13 @@ def test_impossible_times_are_dropped_and_counted() -> None:
 def test_a_row_months_away_is_impossible() -> None:
     """A row whose stamp lies more than 104 days from the others is dropped, whichever way."""
     far = 200 * 86_400_000_000
-    file = Kineto().kernel(far, far + 5).kernel(far + 5, far + 9).kernel(7, 9).kernel(far * 2, far * 2 + 1)
+    file = (
+        Kineto()
+        .kernel(far, far + 5)
+        .kernel(far + 5, far + 9)
+        .kernel(7, 9)
+        .kernel(far * 2, far * 2 + 1)
+    )
     work = of(file)
     assert spans(work) == [("compute", far, far + 5), ("compute", far + 5, far + 9)]
     assert work.counts["dropped"] == 2
