@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.builder import SEND_RECV, Kineto, collective
 from tracekit.core.errors import TracekitError
 from tracekit.io import jsontext, kineto
-from tracekit.model.names import load
 from tracekit.model.files import OpenOptions
+from tracekit.model.names import load
 from tracekit.model.run import TraceSet, open_run
 from tracekit.model.trace import Trace
 from tracekit.report.document import document
@@ -74,7 +74,9 @@ places = st.integers(0, 10**6)
 changes = st.one_of(
     st.tuples(st.just("cut"), places, st.just(b"")),
     st.tuples(st.just("flip"), places, st.binary(min_size=1, max_size=1)),
-    st.tuples(st.just("insert"), places, st.one_of(st.binary(max_size=8), st.sampled_from(HOSTILE))),
+    st.tuples(
+        st.just("insert"), places, st.one_of(st.binary(max_size=8), st.sampled_from(HOSTILE))
+    ),
     st.tuples(st.just("delete"), places, st.binary(min_size=1, max_size=200)),
     st.tuples(st.just("repeat"), places, st.binary(min_size=1, max_size=200)),
     *[st.tuples(st.just("replace"), places, st.sampled_from(HOSTILE))] * 3,
@@ -138,7 +140,12 @@ def analysed(texts: list[bytes], piece: int, block: int) -> bool:
     return bool(traces)
 
 
-@given(st.sampled_from(BASES), damages, st.sampled_from([64, 700, 1 << 20]), st.sampled_from([50, 1 << 20]))
+@given(
+    st.sampled_from(BASES),
+    damages,
+    st.sampled_from([64, 700, 1 << 20]),
+    st.sampled_from([50, 1 << 20]),
+)
 @settings(max_examples=600)
 def test_a_damaged_trace_is_sound_or_one_line(
     base: bytes, done: list[tuple[str, int, bytes]], piece: int, block: int
@@ -147,7 +154,10 @@ def test_a_damaged_trace_is_sound_or_one_line(
     analysed([damaged(base, done), BASES[1]], piece, block)
 
 
-@given(st.binary(max_size=300), st.sampled_from([b"", b"[", b'{"traceEvents": [', b'[{"ph": "X", "ts": ']))
+@given(
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"[", b'{"traceEvents": [', b'[{"ph": "X", "ts": ']),
+)
 @settings(max_examples=200)
 def test_any_bytes_are_sound_or_one_line(noise: bytes, head: bytes) -> None:
     """Arbitrary bytes, also where a trace seems to begin, are refused in one line or read."""

@@ -18,6 +18,8 @@ Members = dict[int, Operation]
 END_TOLERANCE_NS = 500_000
 #: how far in order the partner of an operation is looked for
 MAX_SHIFT = 64
+#: differences of ends that are looked at per pair of ranks (0.4 s)
+MAX_DIFFERENCES = 4_000_000
 
 
 def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dict[int, int], int]:
@@ -59,25 +61,20 @@ def _ends(operations: list[Operation]) -> Ints:
 
 def _coincidence(hub: Ints, other: Ints) -> tuple[int, int] | None:
     """The difference ``other - hub`` shared by most pairs of ends, and its spread; or None."""
-    reach = MAX_SHIFT + abs(len(hub) - len(other))
-    differences = []
-    for shift in range(-reach, reach + 1):
-        low, high = max(0, -shift), min(len(hub), len(other) - shift)
-        if high > low:
-            differences.append(other[low + shift : high + shift] - hub[low:high])
-    if not differences:
+    if not len(hub) or not len(other):
         return None
-    every = np.sort(np.concatenate(differences))
+    differences, num_asked = _differences(hub, other)
+    every = np.sort(differences)
     gaps = np.concatenate([np.diff(hub), np.diff(other)])
     width = min(END_TOLERANCE_NS, int(np.median(gaps)) // 4) if len(gaps) else END_TOLERANCE_NS
     count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
     best = int(count.max())
     # a real difference is shared by most pairs
-    if best < max(2, min(len(hub), len(other)) / 2):
+    if best < max(2, num_asked / 2):
         return None
     middles = (every + every[np.arange(len(every)) + count - 1]) // 2
     # a difference that nearly all pairs share is real; a weaker one gives way to none at all
-    enough = 0.8 * best if best >= 0.8 * min(len(hub), len(other)) else best / 2
+    enough = 0.8 * best if best >= 0.8 * num_asked else best / 2
     small = np.flatnonzero((np.abs(middles) <= width) & (count >= max(2, enough)))
     if len(small):
         at = int(small[count[small].argmax()])
@@ -87,6 +84,27 @@ def _coincidence(hub: Ints, other: Ints) -> tuple[int, int] | None:
     window = every[at : at + count[at]]
     middle = int(np.median(window))
     return middle, int(np.median(np.abs(window - middle)))
+
+
+def _differences(hub: Ints, other: Ints) -> tuple[Ints, int]:
+    """Differences ``other - hub`` of ends that lie near each other in order.
+
+    Where that were too many, only some of the shorter list are asked, evenly spread.
+
+    Returns
+    -------
+    differences : ndarray of int64
+    num_asked : int
+        How many ends of the shorter list were laid beside the longer one.
+    """
+    few, many, sign = (other, hub, 1) if len(other) <= len(hub) else (hub, other, -1)
+    reach = MAX_SHIFT + len(many) - len(few)
+    num_asked = min(len(few), max(MAX_SHIFT, MAX_DIFFERENCES // (2 * reach + 1)))
+    asked = np.linspace(0, len(few) - 1, num_asked).astype(np.int64)
+    beside = asked[:, None] + np.arange(-reach, reach + 1)
+    real = (beside >= 0) & (beside < len(many))
+    found = few[asked][:, None] - many[np.clip(beside, 0, len(many) - 1)]
+    return sign * found[real], num_asked
 
 
 def align(bucket: Bucket, offsets: dict[int, int], slack_ns: int) -> list[Members]:
@@ -145,8 +163,7 @@ def _span(members: Members, offsets: dict[int, int]) -> tuple[int, int, int]:
 def _by_order(ends: Ints, own: Ints) -> list[tuple[int, int]]:
     """Pairs by order under the shift whose ends lie closest; without ambiguity no shift."""
     best: tuple[float, int, int] | None = None
-    reach = MAX_SHIFT + abs(len(ends) - len(own))
-    for shift in range(-reach, reach + 1):
+    for shift in _shifts(ends, own):
         low, high = max(0, -shift), min(len(ends), len(own) - shift)
         if high - low < max(1, min(len(ends), len(own)) // 2):
             continue
@@ -159,6 +176,16 @@ def _by_order(ends: Ints, own: Ints) -> list[tuple[int, int]]:
     shift = best[2]
     low, high = max(0, -shift), min(len(ends), len(own) - shift)
     return [(i, i + shift) for i in range(low, high)]
+
+
+def _shifts(ends: Ints, own: Ints) -> Iterable[int]:
+    """Shifts worth trying: all within reach, or of very many those that the times suggest."""
+    reach = MAX_SHIFT + abs(len(ends) - len(own))
+    if reach <= 4 * MAX_SHIFT:
+        return range(-reach, reach + 1)
+    middle = int(np.median(np.arange(len(own)) - _nearest(ends, own)))
+    near = {s + d for s in (0, middle) for d in range(-MAX_SHIFT, MAX_SHIFT + 1)}
+    return sorted(s for s in near if -reach <= s <= reach)
 
 
 def _by_nearest(ends: Ints, own: Ints) -> list[tuple[int, int]]:

@@ -154,7 +154,7 @@ def test_advice_fits_the_operation(op: str, advice: str) -> None:
     row = one(totals(exposed_comm_us=300.0), operations=[operation(op, 300.0, 100.0)])
     assert (row["code"], row["gain_us"]) == (f"exposed-{op.replace('_', '-')}", 300)
     assert advice in row["text"]
-    assert "25 % of it runs under compute" in row["text"]
+    assert "25.0 % of it runs under compute" in row["text"]
     assert row["evidence"] == {
         "op": op, "exposed_share_us": 300, "overlap_us": 100, "comm_us": 400,
     }  # fmt: skip

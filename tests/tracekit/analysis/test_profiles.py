@@ -19,10 +19,10 @@ def test_names_by_role_and_total() -> None:
     """Names are listed with count, total, mean, shortest and longest, the largest total first."""
     file = Kineto(2).kernel(0, 5).kernel(10, 25).comm(0, 100).copy(0, 2)
     assert kernels(file) == [
-        {"rank": 2, "role": "comm", "name": ALL_REDUCE, "count": 1, "total_us": 100.0, "mean_us": 100.0,
-         "min_us": 100.0, "max_us": 100.0, "known": True},
-        {"rank": 2, "role": "compute", "name": "gemm", "count": 2, "total_us": 20.0, "mean_us": 10.0,
-         "min_us": 5.0, "max_us": 15.0, "known": True},
+        {"rank": 2, "role": "comm", "name": ALL_REDUCE, "count": 1, "total_us": 100.0,
+         "mean_us": 100.0, "min_us": 100.0, "max_us": 100.0, "known": True},
+        {"rank": 2, "role": "compute", "name": "gemm", "count": 2, "total_us": 20.0,
+         "mean_us": 10.0, "min_us": 5.0, "max_us": 15.0, "known": True},
         {"rank": 2, "role": "memory", "name": COPY, "count": 1, "total_us": 2.0, "mean_us": 2.0,
          "min_us": 2.0, "max_us": 2.0, "known": True},
     ]  # fmt: skip

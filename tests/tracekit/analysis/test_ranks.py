@@ -1,205 +1,280 @@
-"""Figures of a rank's steps, phases and groups, and what stands where nothing is known."""
+"""Promises of one rank's figures: whole, per step, per phase, per group, per operation."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.builder import ALL_GATHER, Kineto, collective, run_of
-from tracekit.report.document import document
+import pytest
+
+from tests.builder import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Kineto, collective, run_of
+from tracekit.analysis.ranks import RankFigures, rank_figures
+from tracekit.analysis.rows import Row
+from tracekit.analysis.selection import ALL, Selection, part_of
+
+FIGURES = (
+    "window_us", "compute_us", "comm_us", "overlap_us", "exposed_comm_us", "memory_us",
+    "exposed_memory_us", "idle_us",
+)  # fmt: skip
 
 
-def rows_of(kind: str, *files: Kineto, **chosen: Any) -> list[dict[str, Any]]:
-    """The rows of one kind of a run's document."""
-    found: list[dict[str, Any]] = document(run_of(*files), **chosen)[kind]
-    return found
+def figures(*files: Kineto, rank: int = 0, chosen: Selection = ALL) -> RankFigures:
+    """The figures of one rank of a run of these files."""
+    run = run_of(*files)
+    return rank_figures(run, part_of(run, rank, chosen))
 
 
-def picked(rows: list[dict[str, Any]], *keys: str) -> list[tuple[Any, ...]]:
-    """Some columns of some rows."""
-    return [tuple(row[key] for key in keys) for row in rows]
+def values(row: Row, *names: str) -> list[Any]:
+    """Some values of a row."""
+    return [row[name] for name in names or FIGURES]
 
 
-def three_steps() -> Kineto:
-    """Steps 3, 4 and 6; the device runs behind the host, step 5 is missing."""
-    file = Kineto(0, 1).step(3, 0, 100).step(4, 100, 200).step(6, 300, 400)
-    file.kernel(50, 90, launched=10).kernel(90, 120, launched=60)
-    file.kernel(150, 180, launched=110).kernel(170, 260, stream=8, launched=150)
-    return file.kernel(250, 300, stream=9, launched=310).kernel(500, 510)
+# -- the whole rank ---------------------------------------------------------------------------
+
+
+def test_figures_of_a_rank() -> None:
+    """Compute 0..60, communication 40..100, a copy 90..120, compute 150..160, in µs."""
+    file = (
+        Kineto(3, 8, host_name="node7")
+        .kernel(0, 60)
+        .comm(40, 100)
+        .copy(90, 120)
+        .kernel(150, 160, stream=9)
+    )
+    row = figures(file, rank=3).rank
+    assert values(row) == [160, 70, 60, 20, 40, 30, 20, 30]
+    assert row["overlap_frac"] == pytest.approx(1 / 3)
+    who = ("rank", "world_size", "file", "host", "timeline")
+    assert values(row, *who) == [3, 8, "rank3.json", "node7", "device"]
+    assert values(row, "exposed_wait_us", "exposed_transfer_us", "exposed_unknown_us") == [0, 0, 40]
+
+
+def test_events_are_counted_by_what_became_of_them() -> None:
+    """Read, timed, roles, and what was dropped, clipped or has no launch."""
+    file = Kineto().op(0, 500)  # one host row
+    file.kernel(0, 10, launched=-5).kernel(20, 30).comm(30, 40, launched=3).copy(40, 50)
+    file.kernel(100, 90)  # ends before it starts
+    file.kernel(200, 10_000, stream=5).kernel(210, 220, stream=5).kernel(230, 240, stream=5)
+    row = figures(file).rank
+    assert row["events"] == {
+        "read": 11, "timed": 7, "compute": 5, "comm": 1, "memory": 1, "dropped": 1, "clipped": 1,
+        "recovered": 0, "unlinked": 5,
+    }  # fmt: skip
+    # the absurd end is cut at the next start: 200..210
+    assert values(row, "window_us", "compute_us") == [240, 50]
+
+
+def test_without_communication_there_is_no_overlap_fraction() -> None:
+    """0 of 0 is not known; it is neither 0 nor NaN."""
+    assert figures(Kineto().kernel(0, 10)).rank["overlap_frac"] is None
+
+
+def test_a_clock_that_cannot_be_compared_is_unknown() -> None:
+    """The lowest rank's clock is 0 by definition; one that shares nothing with it is unknown."""
+    files = Kineto(0, 2).kernel(0, 10), Kineto(1, 2).kernel(0, 10)
+    assert values(figures(*files).rank, "clock_offset_us", "clock_spread_us") == [0, 0]
+    row = figures(*files, rank=1).rank
+    assert values(row, "clock_offset_us", "clock_spread_us") == [None, None]
+
+
+def test_communication_the_device_does_not_record() -> None:
+    """Host rows of collectives beside a silent device: what needs both is unknown, never 0."""
+    file = Kineto().kernel(0, 40, cat="kernel").copy(50, 60)
+    file.event(20, 80, "oneccl:allreduce", "collective_comm", tid=3)
+    row = figures(file).rank
+    assert values(row) == [60, 40, None, None, None, 10, 10, None]
+    assert values(row, "host_comm_us", "overlap_frac") == [60, None]
+    assert values(row, "exposed_wait_us", "exposed_unknown_us", "edge_comm_us") == [None] * 3
+    assert figures(file).groups == figures(file).operations == []
 
 
 # -- steps ------------------------------------------------------------------------------------
 
 
-def test_a_step_has_its_own_window() -> None:
-    """A step's figures are over its own work; its host length is beside them."""
-    rows = rows_of("steps", three_steps())
-    assert picked(rows, "step", "window_us", "compute_us", "idle_us", "host_us", "num_work") == [
-        (3, 70.0, 70.0, 0.0, 100.0, 2), (4, 110.0, 110.0, 0.0, 100.0, 2), (6, 50.0, 50.0, 0.0, 100.0, 1),
+def three_steps() -> Kineto:
+    """Steps 4, 5 and 7, launched on the host in 0..300; their work runs later."""
+    file = Kineto().step(4, 0, 100).step(5, 100, 190).step(7, 200, 300)
+    file.kernel(50, 150, launched=10).comm(140, 170, launched=20)
+    file.kernel(190, 240, launched=110).comm(200, 260, launched=120)
+    file.kernel(400, 450, launched=210)
+    return file
+
+
+def test_figures_of_steps() -> None:
+    """A step's window is that of its own work; its length on the host stands beside it."""
+    found = figures(three_steps()).steps
+    assert values(found[0]) == [120, 100, 30, 10, 20, 0, 0, 0]
+    assert values(found[1]) == [70, 50, 60, 40, 20, 0, 0, 0]
+    assert values(found[2]) == [50, 50, 0, 0, 0, 0, 0, 0]
+    assert [values(s, "step", "host_us", "num_work") for s in found] == [
+        [4, 100, 2], [5, 90, 2], [7, 100, 1],
     ]  # fmt: skip
 
 
-def test_lead_and_period_of_consecutive_steps() -> None:
-    """Lead is the gap to the step before, period the window and the lead; a gap breaks both."""
-    rows = rows_of("steps", three_steps())
-    assert picked(rows, "lead_us", "period_us") == [(None, None), (30.0, 140.0), (None, None)]
+def test_lead_and_period_refer_to_the_step_before() -> None:
+    """Step 5 starts 20 after step 4's work ended; after a missing number nothing is known."""
+    found = figures(three_steps()).steps
+    assert [values(s, "lead_us", "period_us") for s in found] == [
+        [None, None], [20, 90], [None, None],
+    ]  # fmt: skip
 
 
 def test_lead_is_negative_where_steps_overlap() -> None:
-    """A step whose work begins before the last of the one before has a negative lead."""
-    file = Kineto(0, 1).step(1, 0, 50).step(2, 50, 100)
-    file.kernel(60, 120, launched=10).kernel(100, 150, stream=8, launched=60)
-    assert picked(rows_of("steps", file), "lead_us", "period_us") == [(None, None), (-20.0, 30.0)]
-
-
-def test_steps_without_work_are_listed_empty() -> None:
-    """A step whose work was cut off is listed with its host length and no figures, first or last."""
-    file = Kineto(0, 1).step(0, 0, 100).step(1, 100, 200).step(2, 200, 300).step(3, 300, 310)
-    file.kernel(150, 190, launched=110).kernel(250, 260, launched=210)
-    rows = rows_of("steps", file)
-    assert picked(rows, "step", "window_us", "host_us", "num_work", "lead_us") == [
-        (0, None, 100.0, 0, None), (1, 40.0, 100.0, 1, None), (2, 10.0, 100.0, 1, 60.0),
-        (3, None, 10.0, 0, None),
+    """Work of a step that begins before the last one is done leads it; periods still add up."""
+    file = Kineto().step(0, 0, 10).step(1, 10, 20).step(2, 20, 30)
+    file.kernel(0, 100, launched=1).kernel(80, 180, launched=11, stream=8)
+    file.kernel(200, 300, launched=21)
+    found = figures(file).steps
+    assert [values(s, "lead_us", "period_us") for s in found] == [
+        [None, None], [-20, 80], [20, 120],
     ]  # fmt: skip
-    notes = [n["text"] for n in document(run_of(file))["notes"] if n["code"] == "empty-steps"]
-    assert len(notes) == 1
-    assert "0, 3" in notes[0]
+    # from the first step's end to the last one's
+    assert sum(s["period_us"] for s in found[1:]) == 300 - 100
 
 
-def test_missing_numbers_and_work_of_no_step() -> None:
-    """Numbers no rank has are listed, and so is the work that belongs to no step."""
-    found = document(run_of(three_steps()))
-    assert found["missing_steps"] == [5]
-    assert picked(found["no_step"], "rank", "window_us", "compute_us", "num_work") == [
-        (0, 10.0, 10.0, 1)
-    ]
+def test_a_step_without_work_is_listed_empty() -> None:
+    """Of a step whose work was cut off only the annotation is known; the next has no lead."""
+    file = Kineto().step(0, 0, 10).step(1, 10, 40).step(2, 40, 50).step(3, 50, 70)
+    file.kernel(5, 8, launched=1).kernel(45, 55, launched=41)
+    found = figures(file).steps
+    assert [values(s, "step", "num_work", "host_us") for s in found] == [
+        [0, 1, 10], [1, 0, 30], [2, 1, 10], [3, 0, 20],
+    ]  # fmt: skip
+    assert values(found[1], *FIGURES, "overlap_frac", "lead_us", "period_us") == [None] * 11
+    assert {**found[1], "step": 3, "host_us": 20} == found[3]
+    assert found[0].keys() == found[1].keys()
+    assert values(found[2], "lead_us", "period_us") == [None, None]
 
 
-def test_a_trace_without_steps_is_one_window() -> None:
-    """Without steps there are no step rows, nothing is of no step, and a note says so."""
-    found = document(run_of(Kineto(0, 1).kernel(0, 70).comm(60, 100)))
-    assert (found["steps"], found["no_step"], found["missing_steps"]) == ([], [], [])
-    assert "no-steps" in [n["code"] for n in found["notes"]]
+def test_only_chosen_steps_are_listed() -> None:
+    """With a choice of steps those are listed, be they empty; their figures are unchanged."""
+    file = three_steps().step(8, 300, 310)
+    every = figures(file).steps
+    found = figures(file, chosen=Selection((5, 8)))
+    assert found.steps == [
+        {**every[1], "lead_us": None, "period_us": None}, every[2], every[3],
+    ]  # fmt: skip
+    assert values(found.steps[2], "step", "num_work") == [8, 0]
+    # the rank's own figures are those of the chosen work
+    assert values(found.rank) == [260, 100, 60, 40, 20, 0, 0, 140]
 
 
-def test_idle_time_of_a_step_in_which_other_work_runs() -> None:
-    """What is idle in a step's window but busy with other work is told."""
-    file = Kineto(0, 1).step(1, 0, 50).kernel(10, 20, launched=5).kernel(90, 100, launched=6)
-    file.kernel(30, 70, stream=8)
-    (row,) = rows_of("steps", file)
-    assert (row["idle_us"], row["other_us"]) == (70.0, 40.0)
+def test_work_of_no_step_is_listed_as_such() -> None:
+    """Launched outside all steps, or by nobody knows what: figures of their own."""
+    file = three_steps().kernel(500, 510, launched=195).comm(520, 530)
+    found = figures(file).no_step
+    assert [values(row) for row in found] == [[30, 10, 10, 0, 10, 0, 0, 10]]
+    assert found[0]["num_work"] == 2
+    assert figures(three_steps()).no_step == []
+
+
+def test_without_steps_there_is_no_work_of_no_step() -> None:
+    """A trace without annotations is one window, and nothing is listed as outside."""
+    found = figures(Kineto().kernel(0, 10))
+    assert (found.steps, found.no_step) == ([], [])
+
+
+def test_idle_time_of_a_step_may_be_used_by_others() -> None:
+    """What one step leaves idle another may fill; that part is told apart."""
+    file = Kineto().step(0, 0, 10).step(1, 10, 20)
+    file.kernel(0, 20, launched=1).kernel(100, 120, launched=2)
+    file.kernel(30, 60, launched=11)
+    first = figures(file).steps[0]
+    assert values(first, "window_us", "idle_us", "other_us") == [120, 80, 30]
 
 
 # -- phases -----------------------------------------------------------------------------------
 
 
-def test_phases_are_summed_over_their_spans() -> None:
-    """A phase's figures are the sums over all of its spans, with their number."""
-    file = Kineto(0, 1)
-    for at in (0, 100):
-        file.mark(at, at + 40, "forward").mark(at + 40, at + 90, "backward")
-        file.kernel(at + 10, at + 30, launched=at + 5)
-        file.kernel(at + 50, at + 60, launched=at + 45).kernel(at + 70, at + 80, launched=at + 46)
-    assert picked(rows_of("phases", file), "phase", "num_spans", "window_us", "compute_us", "idle_us") == [
-        ("forward", 2, 40.0, 40.0, 0.0), ("backward", 2, 60.0, 40.0, 20.0),
+def test_phases_are_sums_over_their_spans() -> None:
+    """Work belongs to the innermost phase that launched it; the spans of a phase add up."""
+    file = Kineto().mark(0, 10, "forward").mark(10, 30, "backward")
+    file.mark(100, 110, "forward").mark(110, 130, "backward")
+    file.mark(130, 140, "Optimizer.step#SGD.step").mark(0, 140, "something else")
+    file.kernel(5, 15, launched=1).kernel(20, 25, launched=2)
+    file.kernel(30, 40, launched=12).comm(35, 60, launched=14)
+    file.kernel(105, 120, launched=101)
+    file.kernel(120, 160, launched=111)
+    file.kernel(200, 210, launched=135).kernel(300, 310, launched=139)
+    file.kernel(500, 510, launched=145)  # after all of them
+    found = figures(file).phases
+    assert [values(p, "phase", "num_spans") for p in found] == [
+        ["forward", 2], ["backward", 2], ["optimizer", 1],
     ]  # fmt: skip
+    assert values(found[0]) == [35, 30, 0, 0, 0, 0, 0, 5]
+    assert values(found[1]) == [70, 50, 25, 5, 20, 0, 0, 0]
+    assert values(found[2]) == [110, 20, 0, 0, 0, 0, 0, 90]
+    assert found[1]["overlap_frac"] == pytest.approx(0.2)
 
 
-# -- groups and operations ----------------------------------------------------------------------
+def test_no_phases_without_annotations() -> None:
+    """Without annotations of phases there are none."""
+    assert figures(three_steps()).phases == []
 
 
-def two_groups() -> Kineto:
-    """Two groups that communicate 0..100 and 50..150; compute from 120 to 200."""
-    file = Kineto(0, 4).comm(
-        0, 100, stream=20, **collective(group="1", desc="mesh_tp", ranks=(0, 1))
+# -- groups and operations --------------------------------------------------------------------
+
+
+def mesh() -> Kineto:
+    """Tensor-parallel all-reduces and data-parallel gathers and scatters that overlap them.
+
+    tp 0..40, dp 20..100 (gather) and 100..120 (scatter), compute 90..110.
+    """
+    tp = {"group": "1", "desc": "mesh_tp", "ranks": (0, 1), "elems": 8}
+    dp = {"group": "2", "desc": "mesh_dp", "ranks": (0, 2), "elems": 8}
+    file = Kineto(0, 4)
+    file.comm(0, 40, ALL_REDUCE, **collective("allreduce", **tp))
+    file.comm(20, 100, ALL_GATHER, stream=21, **collective("_allgather_base", out_elems=16, **dp))
+    file.comm(
+        100, 120, REDUCE_SCATTER, stream=21, **collective("_reduce_scatter_base", out_elems=4, **dp)
     )
-    about = collective("_allgather_base", group="2", desc="data", ranks=(0, 2))
-    return file.comm(50, 150, ALL_GATHER, stream=21, **about).kernel(120, 200)
+    return file.kernel(90, 110)
 
 
-def test_groups_are_told_apart() -> None:
-    """Each group has its own figures and its share of the exposed time; shares add up."""
-    found = document(run_of(two_groups()))
-    columns = (
-        "group",
-        "desc",
-        "axis",
-        "size",
-        "ranks",
-        "rank",
-        "comm_us",
-        "overlap_us",
-        "exposed_comm_us",
-    )
-    assert picked(found["groups"], *columns) == [
-        ("1", "mesh_tp", "tp", 2, [0, 1], 0, 100.0, 0.0, 100.0),
-        ("2", "data", "data", 2, [0, 2], 0, 100.0, 30.0, 70.0),
-    ]  # fmt: skip
-    assert [g["exposed_share_us"] for g in found["groups"]] == [75.0, 45.0]
-    (rank,) = found["ranks"]
-    assert (rank["comm_us"], rank["exposed_comm_us"]) == (150.0, 120.0)
+SHARES = ("comm_us", "overlap_us", "exposed_comm_us", "exposed_share_us")
 
 
-def test_groups_in_a_range_are_cut() -> None:
-    """In a chosen range the figures of groups are cut like all others, and still add up."""
-    found = document(run_of(two_groups()), time_range_us=(90.0, 140.0))
-    assert picked(found["groups"], "group", "comm_us", "exposed_comm_us", "exposed_share_us") == [
-        ("1", 10.0, 10.0, 5.0), ("2", 50.0, 30.0, 25.0),
-    ]  # fmt: skip
-    assert found["ranks"][0]["exposed_comm_us"] == 30.0
+def test_groups_with_their_shares() -> None:
+    """Groups by first appearance; 20..40 is shared, so that shares add up to the exposed time."""
+    found = figures(mesh())
+    assert [values(g, *SHARES) for g in found.groups] == [[40, 0, 40, 30], [100, 20, 80, 70]]
+    assert sum(g["exposed_share_us"] for g in found.groups) == found.rank["exposed_comm_us"] == 100
+    assert [values(g, "group", "desc", "axis", "size", "ranks", "rank") for g in found.groups] == [
+        ["1", "mesh_tp", "tp", 2, [0, 1], 0],
+        ["2", "mesh_dp", "dp", 2, [0, 2], 0],
+    ]
 
 
-def test_operations_share_the_time_like_groups() -> None:
-    """The exposed time is also divided among kinds of operations, of all groups together."""
-    file = two_groups().comm(150, 160, **collective(group="3", ranks=(0, 3)))
-    rows = rows_of("operations", file)
-    assert picked(rows, "rank", "op", "comm_us", "exposed_comm_us", "exposed_share_us") == [
-        (0, "all_reduce", 110.0, 100.0, 75.0), (0, "all_gather", 100.0, 70.0, 45.0),
+def test_operations_with_their_shares() -> None:
+    """The same by operation, whatever the group."""
+    found = figures(mesh()).operations
+    assert [values(o, "rank", "op", *SHARES) for o in found] == [
+        [0, "all_reduce", 40, 0, 40, 30],
+        [0, "all_gather", 80, 10, 70, 60],
+        [0, "reduce_scatter", 20, 10, 10, 10],
+    ]
+
+
+def test_groups_of_one_name_are_told_apart_by_their_ranks() -> None:
+    """Neither name nor ranks alone are a group: all three of these are groups of their own."""
+    file = Kineto(0, 4)
+    for at, (name, ranks) in enumerate((("0", (0, 1)), ("0", (0, 1, 2, 3)), ("7", (0, 1)))):
+        file.comm(at * 100, at * 100 + 50, **collective(elems=4, group=name, ranks=ranks))
+    found = figures(file).groups
+    assert [values(g, "group", "ranks", "comm_us") for g in found] == [
+        ["0", [0, 1], 50], ["0", [0, 1, 2, 3], 50], ["7", [0, 1], 50],
     ]  # fmt: skip
 
 
-# -- what is not known ------------------------------------------------------------------------
+def test_shares_of_a_selection() -> None:
+    """In a range shares are of the cut work; a group with nothing in it is not listed."""
+    found = figures(mesh(), chosen=Selection(range_ns=(50_000, 105_000)))
+    assert [values(g, "group", *SHARES) for g in found.groups] == [["2", 55, 15, 40, 40]]
+    assert [values(o, "op", "comm_us") for o in found.operations] == [
+        ["all_gather", 50], ["reduce_scatter", 5],
+    ]  # fmt: skip
 
 
-def test_communication_recorded_on_the_host_alone() -> None:
-    """Where the device records no communication, what needs it is null and the host's is given."""
-    file = Kineto(0, 2).event(0, 40, "gemm", "kernel", pid=0, tid=3)
-    file.event(20, 80, "oneccl::allreduce", "collective_comm", tid=5)
-    found = document(run_of(file))
-    (row,) = found["ranks"]
-    assert (row["compute_us"], row["host_comm_us"], row["window_us"]) == (40.0, 60.0, 40.0)
-    for name in ("comm", "overlap", "exposed_comm", "idle", "exposed_wait", "edge_comm"):
-        assert row[f"{name}_us"] is None
-    assert row["overlap_frac"] is None
-    assert found["groups"] == []
-    assert found["totals"]["comm_us"] is None
-    assert "host-comm-only" in [n["code"] for n in found["notes"]]
-
-
-def test_no_communication_is_zero_and_has_no_fraction() -> None:
-    """Without communication its time is 0 and the overlap does not apply."""
-    (row,) = rows_of("ranks", Kineto(0, 1).kernel(0, 30).kernel(50, 60))
-    assert (row["comm_us"], row["overlap_us"], row["idle_us"]) == (0.0, 0.0, 20.0)
-    assert row["overlap_frac"] is None
-    assert row["host_comm_us"] is None
-
-
-def test_a_rank_says_who_it_is() -> None:
-    """A rank's row names its file, its job and its timeline, and counts its events."""
-    file = Kineto(3, 8, host_name="node7").kernel(10, 20, launched=5).comm(20, 30).copy(30, 40)
-    file.kernel(50, 45).op(1, 9)
-    (row,) = rows_of("ranks", file)
-    keys = ("rank", "world_size", "file", "host", "pid", "timeline")
-    assert picked([row], *keys) == [(3, 8, "rank3.json", "node7", 4242, "device")]
-    assert row["events"] == {
-        "read": 6, "timed": 3, "compute": 1, "comm": 1, "memory": 1, "dropped": 1, "clipped": 0,
-        "recovered": 0, "unlinked": 2,
-    }  # fmt: skip
-
-
-def test_totals_are_unknown_where_a_part_is() -> None:
-    """The sum over ranks is null for a figure that one of them does not know."""
-    known = Kineto(1, 2).kernel(0, 10).comm(10, 20)
-    apart = Kineto(0, 2).event(0, 40, "gemm", "kernel", pid=0, tid=3)
-    apart.event(20, 80, "oneccl::allreduce", "collective_comm", tid=5)
-    totals = document(run_of(apart, known))["totals"]
-    assert (totals["compute_us"], totals["comm_us"]) == (50.0, None)
+def test_no_communication_has_no_groups() -> None:
+    """Without communication there are neither groups nor operations."""
+    found = figures(Kineto().kernel(0, 10))
+    assert (found.groups, found.operations) == ([], [])

@@ -1,56 +1,94 @@
-"""Who comes last, how often and how late."""
+"""Promises of the table of stragglers: who came last, how often, and how late."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.builder import Kineto, collective, run_of
+from tests.builder import ALL_REDUCE, Kineto, collective, run_of
+from tracekit.analysis.rows import Row
+from tracekit.analysis.stragglers import lateness_ns, straggler_rows
+from tracekit.model.run import TraceSet
 from tracekit.report.document import document
 
-#: start of each rank's part (µs) in the collectives of a run; all end 100 after the last
-Starts = list[tuple[int, ...]]
+
+def run(arrivals: list[list[int]], *, missing: int = 0, first: int = -5) -> TraceSet:
+    """All-reduces 100 µs apart, each done at 90; row by row when each rank comes.
+
+    Parameters
+    ----------
+    missing : int
+        Members of the group whose traces are not here.
+    first : int
+        Start of a first kernel of each rank, so that no collective begins a recording.
+    """
+    num = len(arrivals[0])
+    files = [Kineto(rank, num + missing).kernel(first, first + 1) for rank in range(num)]
+    for seq, starts in enumerate(arrivals):
+        about = collective(elems=16, ranks=range(num + missing), seq=seq)
+        for file, start in zip(files, starts, strict=True):
+            file.comm(100 * seq + start, 100 * seq + 90, ALL_REDUCE, **about)
+    return run_of(*files)
 
 
-def run(starts: Starts, **about: Any) -> list[dict[str, Any]]:
-    """The stragglers of a run."""
-    num = len(starts[0])
-    files = [Kineto(rank, num).kernel(1, 2) for rank in range(num)]
-    for seq, row in enumerate(starts):
-        given = {"ranks": range(num), **about}
-        for file, start in zip(files, row, strict=True):
-            file.comm(start, max(row) + 100, **collective(elems=4, seq=seq, **given))
-    found: list[dict[str, Any]] = document(run_of(*files))["stragglers"]
-    return found
+def rows(found: TraceSet) -> list[list[float]]:
+    """The table, without the names of its columns."""
+    table = straggler_rows(found.matching.collectives, found.ranks)
+    return [list(row.values()) for row in table]
 
 
-def test_lateness_is_what_the_last_one_cost() -> None:
-    """Late is the last arrival less the second-last one; waiting is each rank's own."""
-    assert run([(100, 150, 170), (1_000, 1_090, 1_020), (2_000, 2_010, 2_050)]) == [
-        {"rank": 1, "num_matched": 3, "num_last": 1, "late_us": 70.0, "wait_us": 20.0 + 40.0},
-        {"rank": 2, "num_matched": 3, "num_last": 2, "late_us": 20.0 + 40.0, "wait_us": 70.0},
-        {"rank": 0, "num_matched": 3, "num_last": 0, "late_us": 0.0, "wait_us": 70.0 + 90.0 + 50.0},
-    ]  # fmt: skip
+def test_lateness_is_last_less_second_last() -> None:
+    """What a collective would have begun earlier, had the last rank not been last.
+
+    Arrivals 0, 30, 70: rank 2 is 40 late. 10, 60, 20: rank 1 is 40 late. 0, 5, 50: rank 2 45.
+    """
+    found = run([[0, 30, 70], [10, 60, 20], [0, 5, 50]])
+    assert [lateness_ns(c) for c in found.matching.collectives] == [40_000, 40_000, 45_000]
+    # rank, collectives, how often last, how late in sum, its own waiting; the latest first
+    assert rows(found) == [
+        [2, 3, 2, 85, 0 + 40 + 0],
+        [1, 3, 1, 40, 40 + 0 + 45],
+        [0, 3, 0, 0, 70 + 50 + 50],
+    ]
 
 
-def test_all_at_once_are_not_late() -> None:
-    """Where all come at the same time the lowest rank is last, by nothing."""
-    rows = run([(100, 100), (500, 500)])
-    assert [(r["rank"], r["num_last"], r["late_us"]) for r in rows] == [(0, 2, 0.0), (1, 0, 0.0)]
+def test_a_tie_is_nobodys_fault() -> None:
+    """Ranks that come last together are late by nothing; the table is in order of rank then."""
+    found = run([[0, 50, 50], [20, 20, 20]])
+    assert [lateness_ns(c) for c in found.matching.collectives] == [0, 0]
+    assert [row[0] for row in rows(found)] == [0, 1, 2]
+    assert [row[3] for row in rows(found)] == [0, 0, 0]
 
 
-def test_edges_do_not_count() -> None:
-    """A collective with which some rank's recording begins says nothing about who was late."""
-    about = collective(elems=4, seq=1)
-    first = Kineto(0, 2).comm(10, 5_000, **about)
-    second = Kineto(1, 2).kernel(1, 5).comm(4_990, 5_000, **about)
-    assert document(run_of(first, second))["stragglers"] == []
+def test_edges_are_left_out() -> None:
+    """A collective that began a recording says when that began, not who is late."""
+    found = run([[0, 30, 70], [10, 60, 20]], first=1000)  # nothing runs before the collectives
+    assert [c.edge for c in found.matching.collectives] == [True, False]
+    assert rows(found) == [[1, 1, 1, 40, 0], [0, 1, 0, 0, 50], [2, 1, 0, 0, 40]]
 
 
-def test_absent_members_leave_the_question_open() -> None:
-    """Where a member of the group is not here, it may have come last: nobody is blamed."""
-    assert run([(100, 150), (500, 560)], size=3, ranks=None) == []
+def test_incomplete_ones_are_left_out() -> None:
+    """Where a member is missing it may have been the last: nobody is blamed."""
+    assert rows(run([[0, 30], [10, 60]], missing=1)) == []
 
 
 def test_a_rank_alone_is_no_straggler() -> None:
-    """Without a second rank nobody is late."""
-    assert run([(100,), (200,)]) == []
+    """Without partners there is neither last nor late, nor an empty row."""
+    assert rows(run([[0], [10]], missing=3)) == []
+
+
+def test_waiting_is_at_most_the_own_length() -> None:
+    """A rank whose event was over before the last one came waited no longer than it lasted."""
+    files = [Kineto(rank, 2).kernel(-5, 0) for rank in (0, 1)]
+    for seq in (0, 1, 2):
+        about = collective("broadcast", elems=16, seq=seq)
+        files[0].comm(100 * seq, 100 * seq + 10, **about)
+        files[1].comm(100 * seq + 40, 100 * seq + 60, **about)
+    assert rows(run_of(*files)) == [[1, 3, 3, 120, 0], [0, 3, 0, 0, 30]]
+
+
+def test_the_table_is_of_the_selection() -> None:
+    """In a range only the collectives whole inside it count."""
+    found = run([[0, 30, 70], [10, 60, 20], [0, 5, 50]])
+    # from the first kernel at -5: the second collective alone, the third is cut
+    table: list[Row] = document(found, time_range_us=(100, 250))["stragglers"]
+    assert [(r["rank"], r["num_matched"], r["late_us"]) for r in table] == [
+        (1, 1, 40), (0, 1, 0), (2, 1, 0),
+    ]  # fmt: skip

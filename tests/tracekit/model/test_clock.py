@@ -46,8 +46,8 @@ def test_one_shared_collective_is_no_measure() -> None:
 @pytest.mark.parametrize(
     ("op", "counts"),
     [("all_reduce", True), ("all_gather", True), ("reduce_scatter", True), ("all_to_all", True),
-     ("barrier", True), ("broadcast", False), ("reduce", False), ("gather", False), ("scatter", False),
-     ("send_recv", False), (None, False)],
+     ("barrier", True), ("broadcast", False), ("reduce", False), ("gather", False),
+     ("scatter", False), ("send_recv", False), (None, False)],
 )  # fmt: skip
 def test_only_what_synchronises_compares_clocks(op: str, counts: bool) -> None:
     """Rooted operations and messages end at different times on purpose: they compare nothing."""

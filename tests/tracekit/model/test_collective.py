@@ -63,7 +63,7 @@ def test_a_sequence_number_matches_within_its_group() -> None:
 
 
 def test_coalesced_operations_match_by_place() -> None:
-    """Operations that share one sequence number are matched first with first, second with second."""
+    """Operations that share one sequence number are matched by their place in it."""
     one, two = collective(seq=4, elems=8), collective(seq=4, elems=99)
     found = run([(10, 20, one), (20, 30, two)], [(12, 20, one), (22, 30, two)])
     assert [(c.num_bytes, sorted(c.members)) for c in found.matching.collectives] == [

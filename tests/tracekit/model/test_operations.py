@@ -51,8 +51,9 @@ def test_the_recorded_name_wins_over_the_kernel_s() -> None:
     [
         ("allreduce", 10, 10, 40), ("broadcast", 10, 10, 40), ("reduce", 10, 10, 40),
         ("_allgather_base", 10, 80, 320), ("gather", 10, 80, 320),
-        ("_reduce_scatter_base", 80, 10, 320), ("all_to_all", 10, 14, 56), ("all_to_all", 14, 10, 56),
-        ("scatter", 80, 10, 320), ("scatter", 0, 10, 40), ("send", 10, 10, 40), ("barrier", 1, 1, None),
+        ("_reduce_scatter_base", 80, 10, 320), ("all_to_all", 10, 14, 56),
+        ("all_to_all", 14, 10, 56), ("scatter", 80, 10, 320), ("scatter", 0, 10, 40),
+        ("send", 10, 10, 40), ("barrier", 1, 1, None),
     ],
 )  # fmt: skip
 def test_the_message_is_what_nccl_tests_calls_its_size(
@@ -111,8 +112,8 @@ def test_uneven_splits_count_what_leaves_the_rank(
 
 @pytest.mark.parametrize(
     ("value", "identity"),
-    [(5, "5"), (2**64 - 1, str(2**64 - 1)), (2**70, str(2**70)), ("abc", "abc"), (0, None), ("", None),
-     ("0", None), (None, None), (1.5, None), ([1], None)],
+    [(5, "5"), (2**64 - 1, str(2**64 - 1)), (2**70, str(2**70)), ("abc", "abc"), (0, None),
+     ("", None), ("0", None), (None, None), (1.5, None), ([1], None)],
 )  # fmt: skip
 def test_identities_are_texts(value: Any, identity: str | None) -> None:
     """A ``Comms Id`` keeps every digit; 0 and what is no id mean none."""
@@ -121,9 +122,10 @@ def test_identities_are_texts(value: Any, identity: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "ranks"),
-    [("[0, 1, 5]", [0, 1, 5]), (" [ 0,1 ] ", [0, 1]), ("[]", []), ([2, 3], [2, 3]), ("[0, 1, ...]", None),
-     ("[0, -1]", None), ("0, 1", None), ("[0; 1]", None), ([1, "2"], None), ([True], None), (5, None),
-     ("__import__('os')", None), ("[" + "1, " * 5000 + "1]", [1] * 5001)],
+    [("[0, 1, 5]", [0, 1, 5]), (" [ 0,1 ] ", [0, 1]), ("[]", []), ([2, 3], [2, 3]),
+     ("[0, 1, ...]", None), ("[0, -1]", None), ("0, 1", None), ("[0; 1]", None),
+     ([1, "2"], None), ([True], None), (5, None), ("__import__('os')", None),
+     ("[" + "1, " * 5000 + "1]", [1] * 5001)],
 )  # fmt: skip
 def test_rank_lists(text: Any, ranks: list[int] | None) -> None:
     """A list of ranks is read from a list or its text; a shortened or odd one is none at all."""

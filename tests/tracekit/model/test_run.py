@@ -63,8 +63,19 @@ def test_our_own_header_says_the_rank(tmp_path: Path) -> None:
     assert found.trace(4).rank_source == "the tracekit header"
 
 
-@pytest.mark.parametrize(("rank", "ranks"), [("3", [3]), (3, [3]), (3.0, [0]), (-1, [0]), (True, [0]),
-                                             (None, [0]), ([3], [0]), (2**40, [0])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "ranks"),
+    [
+        ("3", [3]),
+        (3, [3]),
+        (3.0, [0]),
+        (-1, [0]),
+        (True, [0]),
+        (None, [0]),
+        ([3], [0]),
+        (2**40, [0]),
+    ],
+)
 def test_odd_ranks_in_the_header(tmp_path: Path, rank: Any, ranks: list[int]) -> None:
     """A rank that is no whole number below 2**31 counts as not written."""
     file = kernels(None, distributedInfo={"rank": rank})
@@ -211,7 +222,7 @@ def test_a_damaged_file_does_not_hide_the_others(tmp_path: Path) -> None:
 
 
 def test_nothing_readable_names_the_worst(tmp_path: Path) -> None:
-    """Without any readable trace the error names a damaged file first, and how many more there are."""
+    """Without any readable trace the error names a damaged file, and how many more there are."""
     (tmp_path / "a.json").write_bytes(b'{"foo": 1}')
     (tmp_path / "b.json").write_bytes(b'{"traceEvents": [')
     with pytest.raises(NoTraceError, match=r"b\.json: no events .*\(and 1 more files") as caught:

@@ -32,8 +32,8 @@ def test_a_step_is_its_annotation() -> None:
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("ProfilerStep#12", 12), ("ProfilerStep #3", 3), ("ProfilerStep#", None), ("MyProfilerStep#1", None),
-     ("ProfilerStep#99999999999999999999999", -1)],
+    [("ProfilerStep#12", 12), ("ProfilerStep #3", 3), ("ProfilerStep#", None),
+     ("MyProfilerStep#1", None), ("ProfilerStep#99999999999999999999999", -1)],
 )  # fmt: skip
 def test_numbers_of_steps(name: str, number: int | None) -> None:
     """The number is read from the name; one beyond 18 digits is no number."""
@@ -88,8 +88,8 @@ def test_host_work_belongs_by_its_own_start() -> None:
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
-        ("forward", "forward"), ("Forward", "forward"), ("fwd", "forward"), ("## forward ##", "forward"),
-        ("forward_step", "forward"), ("Forward 3", "forward"), ("backward", "backward"),
+        ("forward", "forward"), ("Forward", "forward"), ("fwd", "forward"),
+        ("## forward ##", "forward"), ("forward_step", "forward"), ("Forward 3", "forward"), ("backward", "backward"),
         ("Backward 3", "backward"), ("bwd", "backward"), ("optimizer", "optimizer"),
         ("Optimizer.step#AdamW.step", "optimizer"), ("optimizer_step", "optimizer"),
         ("## optimizer ##", "optimizer"), ("forwarding", None), ("my backward pass", None),
