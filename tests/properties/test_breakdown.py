@@ -49,7 +49,7 @@ def figures(row: dict[str, Any], plan: Plan, names: tuple[str, ...] = FIGURES) -
 
 
 @given(plans())
-@settings(max_examples=250)
+@settings(max_examples=120)
 def test_every_figure_is_its_number_of_nanoseconds(plan: Plan) -> None:
     """Each figure of each rank is the number of nanoseconds that have the property."""
     found = analyse(plan)
@@ -60,7 +60,7 @@ def test_every_figure_is_its_number_of_nanoseconds(plan: Plan) -> None:
 
 
 @given(plans())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_every_figure_of_every_step(plan: Plan) -> None:
     """A step's figures are those of the work launched in it, over that work's own window."""
     found = analyse(plan)
@@ -92,7 +92,7 @@ def test_every_figure_of_every_step(plan: Plan) -> None:
 
 
 @given(st.sampled_from([1, 1000]).flatmap(plans))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_groups_share_the_exposed_time(plan: Plan) -> None:
     """Each exposed instant is divided evenly among the groups at it; the parts add up exactly."""
     found = analyse(plan)
@@ -111,7 +111,7 @@ def shares_ns(row: dict[str, Any]) -> tuple[int, int, int]:
 
 
 @given(plans(), st.integers(-5, 60), st.integers(1, 60))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_range_cuts_exactly(plan: Plan, low: int, length: int) -> None:
     """In a chosen range every event is cut at the borders, and the window is the range."""
     offsets = {row["rank"]: ahead_ns(row) for row in analyse(plan)["ranks"]}
@@ -135,7 +135,7 @@ def test_a_range_cuts_exactly(plan: Plan, low: int, length: int) -> None:
 
 
 @given(plans(), st.integers(0, 6), st.integers(0, 2))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_chosen_steps_are_chosen_by_membership(plan: Plan, first: int, more: int) -> None:
     """Figures of chosen steps are those of the work that belongs to them, as if alone."""
     if not any(first <= number <= first + more for r in plan.ranks for number, _, _ in r.steps):
@@ -153,7 +153,7 @@ def test_chosen_steps_are_chosen_by_membership(plan: Plan, first: int, more: int
 
 
 @given(plans())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_totals_are_sums(plan: Plan) -> None:
     """The totals of a run are the sums over its ranks."""
     found = analyse(plan)

@@ -224,7 +224,7 @@ pieces, blocks = st.sampled_from([64, 700, 1 << 20]), st.sampled_from([50, 1 << 
 
 
 @given(st.sampled_from(TEXTS), damages, pieces, blocks)
-@settings(max_examples=250)
+@settings(max_examples=140)
 def test_a_damaged_text_is_recovered_or_refused(
     text: bytes, changes: list[Change], piece: int, block: int
 ) -> None:
@@ -236,7 +236,7 @@ beginnings = st.sampled_from([b"", b"[", b'{"traceEvents": [', b'[{"ph": "X", "t
 
 
 @given(st.binary(max_size=300), beginnings)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_any_bytes_are_recovered_or_refused(noise: bytes, head: bytes) -> None:
     """Arbitrary bytes, also where a trace seems to begin."""
     analysed([head + noise])
@@ -249,7 +249,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.sampled_from(TEXTS), damages, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_a_damaged_file_is_recovered_or_refused(
     folder: Path, text: bytes, changes: list[Change], packed: bool
 ) -> None:
@@ -344,7 +344,7 @@ def spoilt_texts(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(spoilt_texts())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_odd_values_are_taken_for_what_they_are(texts: list[bytes]) -> None:
     """Wrong types, huge numbers, keys that stand twice and deep nesting end likewise."""
     analysed(texts)
@@ -372,7 +372,7 @@ arguments = st.dictionaries(st.sampled_from(ARGUMENTS), values, max_size=6)
 
 
 @given(st.lists(st.tuples(rows, arguments), min_size=1, max_size=6), values, values)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_any_values_in_any_fields(
     made: list[tuple[dict[str, Any], dict[str, Any]]], info: Any, own: Any
 ) -> None:

@@ -17,8 +17,10 @@ from tracekit.core.errors import TracekitError, UsageError
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
+    from rich.console import Console
 
 BAD_USE, DEFECT, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+LEAST_HELP_WIDTH = 60
 VERBS = ("analyze", "check", "export", "cache")
 PROMISE = "Find out where the time of a distributed PyTorch training step goes."
 
@@ -88,11 +90,22 @@ def _builtin(argv: list[str]) -> int:
 
     knows_verb = bool(argv) and argv[0] in VERBS
     app = build_app(with_plugins=not knows_verb)
+    if any(word in ("--help", "-h") for word in argv) or not argv:
+        app.console = _help_console()
     try:
         status = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as e:
         raise _usage_error(e, argv) from e
     return int(status or 0)
+
+
+def _help_console() -> Console:
+    """A console wide enough for help: in very narrow ones cyclopts wraps without end."""
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False)
+    console.width = max(console.width, LEAST_HELP_WIDTH)
+    return console
 
 
 def build_app(*, with_plugins: bool) -> App:

@@ -57,6 +57,8 @@ class TraceText(Generic[T]):
         `events` is exhausted.
     counts : Counter
         Faults mended, by kind (`tracekit.io.repair.WORDS`).
+    bare : bool
+        Whether the text is the event array alone.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class TraceText(Generic[T]):
         self._ended = False
         self._num_events = 0
         self._first_fault = -1
-        self._bare = False
+        self.bare = False
 
     # -- reading on ---------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class TraceText(Generic[T]):
             self._buffer = self._buffer.lstrip()
         if self._buffer[:1] == b"[":
             self._buffer = self._buffer[1:]
-            self._bare = True
+            self.bare = True
             return True
         if self._buffer[:1] != b"{":
             return False
@@ -222,7 +224,7 @@ class TraceText(Generic[T]):
             if trailing := _TRAILING.search(str(e)):
                 return self._close(int(trailing.group(1)))
             raise
-        if not self._bare:  # the array ended with the text, its object did not
+        if not self.bare:  # the array ended with the text, its object did not
             self._cut_short(len(events))
         return events
 
@@ -255,7 +257,7 @@ class TraceText(Generic[T]):
         for at in array_ends(body):
             after = at + 1
             try:
-                if not self._bare:
+                if not self.bare:
                     after, second = walk_pairs(body, after, [])
                     if second:
                         return None
@@ -291,9 +293,8 @@ class TraceText(Generic[T]):
             if len(self._buffer) > MAX_UNIT_BYTES * 4:
                 raise ReadError("more than 256 MiB follow the events", where=self._label)
             self._more()
-        if self._bare:
-            if self._buffer[1:].strip(_BLANK):
-                self._second_document()
+        if self.bare:
+            self._behind(self._buffer[1:])
             return
         pairs: Pairs = []
         try:
@@ -303,9 +304,17 @@ class TraceText(Generic[T]):
                 self._second_document()
             self._cut_short(num_last)
         else:
-            if second or self._buffer[at:].strip(_BLANK):
+            if second:
                 self._second_document()
+            self._behind(self._buffer[at:])
         self._keep(pairs)
+
+    def _behind(self, rest: bytes) -> None:
+        """What stands behind the document: nothing, another document, or rubbish."""
+        rest = rest.strip(_BLANK)
+        if rest[:1] in (b"{", b"[") or any(key in rest for key in _HEADERS):
+            self._second_document()
+        self.counts["unreadable-header"] += bool(rest)
 
     def _second_document(self) -> None:
         raise ReadError(

@@ -454,7 +454,7 @@ def _finish(builder: ColumnBuilder, text: TraceText[Event], label: str) -> Event
 
 def _nothing_timed(table: EventTable, text: TraceText[Event], label: str) -> ReadError:
     rows = table.counts["read"]
-    if not rows and text.counts["unreadable-event"]:
+    if not rows and text.bare and text.counts["unreadable-event"]:
         return NotATraceError("a JSON list whose items are no events", where=label)
     what = (
         f"no timed events in this file ({rows:,} other rows)" if rows else "no events in this file"

@@ -103,5 +103,6 @@ WORDS = {
     "trailing-comma": "trailing commas removed",
     "text-for-number": "numbers written as text converted",
     "unreadable-event": "events that are not valid JSON dropped",
+    "unreadable-header": "parts of the header that are not valid JSON left out",
     "wrong-type": "fields of the wrong type read as absent",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -43,3 +44,18 @@ def test_module_is_the_command() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tracekit: unknown option: --jsn. Did you mean --json?")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", ["5", "20", "200"])
+def test_help_ends_in_any_terminal(columns: str) -> None:
+    """Help is printed whole however narrow the terminal is."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tracekit", "analyze", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={**os.environ, "COLUMNS": columns},
+    )
+    assert done.returncode == 0
+    assert "--fail-on" in done.stdout

@@ -104,7 +104,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 
 @given(files(), st.sampled_from(PIECES), st.sampled_from([7, 100, 1 << 20]))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_borders_of_pieces_leave_no_trace(text: bytes, size: int, block: int) -> None:
     """A sound file read in pieces of any size gives the table of one piece, to the last value."""
     assert in_pieces(text, size, block) == content(read(text))
@@ -267,7 +267,19 @@ def test_a_damaged_header_value_is_absent() -> None:
     text = b'{"a": [1 2], "b": {"bw": nan}, ' + Kineto().kernel(0, 5).text()[1:]
     table = read(text, block=16)
     assert (table.meta["a"], table.meta["b"]) == (None, {"bw": None})
-    assert [n.text for n in table.notes] == ["1 bare inf or nan read as absent"]
+    assert [n.text for n in table.notes] == [
+        "1 bare inf or nan read as absent",
+        "1 parts of the header that are not valid JSON left out",
+    ]
+
+
+@pytest.mark.parametrize("rubbish", [b"x", b"}", b', "z": 1}', b'"', b"]]"])
+def test_rubbish_behind_the_document_is_told(rubbish: bytes) -> None:
+    """What follows the document and is no other one costs nothing but a note."""
+    for text in (Kineto().kernel(0, 5).text(), b'[{"ph": "X", "name": "k", "ts": 1, "dur": 5}]'):
+        table = read(text + rubbish)
+        assert table["dur_ns"].tolist() == [5_000]
+        assert [n.code for n in table.notes] == ["mended-unreadable-header"]
 
 
 def test_an_event_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

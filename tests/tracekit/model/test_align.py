@@ -98,7 +98,7 @@ def test_a_short_window_in_a_long_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [(20_000, 5_000), (5_000, 20_000), (200_000, 200_000), (10, 10**6)]
+    "sizes", [(20_000, 5_000), (5_000, 20_000), (200_000, 200_000), (10, 10**5)]
 )
 def test_what_is_looked_at_is_bounded(sizes: tuple[int, int]) -> None:
     """However unequal two lists are, only so many differences are looked at."""
