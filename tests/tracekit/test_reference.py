@@ -224,6 +224,9 @@ def test_gloo_groups_are_found_from_threads(corpus: Path) -> None:
     """
     found = document(opened(corpus, "generated/gloo_ddp_4_slow2"))
     assert any(n["code"] == "groups-from-threads" for n in found["notes"])
+    # the dumps beside the traces are left out, and so is what could be said of them
+    of_dumps = [n["code"] for n in found["notes"] if "fr_gloo" in n["file"]]
+    assert of_dumps == ["flight-recorder-left-out"]
     by_op = {op: [c for c in found["collectives"] if c["op"] == op] for op in ("all_reduce",)}
     everybody = [c for c in by_op["all_reduce"] if c["ranks"] == [0, 1, 2, 3]]
     assert [(c["last_rank"], c["bytes"], c["complete"]) for c in everybody] == (

@@ -25,8 +25,9 @@ _BOUNDARIES = (
 _EVENT_START = re.compile(rb"(?<![:\[])(?<![:\[] )\{\s*" + _EVENT_KEY)
 _ARRAY_END = re.compile(rb'\}\s*,?\s*(\])\s*(?=\}|,\s*"|\Z)')
 _SPACE = re.compile(rb"[\s,]*")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|"', re.DOTALL)
+#: possessive, so that a string of megabytes needs no memory to track back
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|"', re.DOTALL)
 _SCALAR = re.compile(rb"[^,}\]\s]+")
 
 

@@ -93,6 +93,13 @@ class TraceText(Generic[T]):
         self._buffer += block
         return True
 
+    def _double(self) -> bool:
+        """Read on to twice as much, so that looking at all of it again costs little in sum."""
+        before = len(self._buffer)
+        while len(self._buffer) <= 2 * before and self._more():
+            pass
+        return len(self._buffer) > before
+
     def _offset(self) -> int:
         """Byte of the file at which the buffer starts."""
         return self.read_bytes - len(self._buffer)
@@ -128,7 +135,7 @@ class TraceText(Generic[T]):
             try:
                 at, found = walk_pairs(self._buffer, 1, pairs)
             except NotAnObjectError as e:
-                if len(self._buffer) < MAX_UNIT_BYTES and self._more():
+                if len(self._buffer) < MAX_UNIT_BYTES and self._double():
                     continue
                 self._refuse_header(int(e.args[0]))
             self._keep(pairs)
@@ -198,16 +205,14 @@ class TraceText(Generic[T]):
         return events, False
 
     def _grow(self) -> None:
-        """Read on when the buffer holds no whole event; twice as much, so that it ends."""
-        wanted = 2 * len(self._buffer)
+        """Read on when the buffer holds no whole event."""
         if len(self._buffer) >= MAX_UNIT_BYTES:
             raise ReadError(
                 f"one event is larger than {MAX_UNIT_BYTES >> 20} MiB",
                 where=self._label,
                 hint="this is not a trace, or it is damaged",
             )
-        while len(self._buffer) <= wanted and self._more():
-            pass
+        self._double()
 
     def _last_piece(self) -> tuple[list[T], bool]:
         """Decode what is left once the text has ended."""

@@ -8,7 +8,7 @@ from collections import Counter
 #: a string literal, or outside of one: a bare word where JSON wants a value, a number with a
 #: three-digit exponent, a comma before a closing bracket
 _TOKEN = re.compile(
-    rb'"(?:[^"\\]|\\.)*"'
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
     rb'|(?<![\w"])[-+]?(?:[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN|None|undefined)\b(?:\(\w*\))?'
     rb"|(?<=[\s:,\[])-?\d+(?:\.\d*)?[eE]\+?\d{3,}(?=[\s,}\]])"
     rb"|,(?=\s*[\]}])",

@@ -260,7 +260,8 @@ def _time(c: Collective, matching: Matching) -> None:
 def _has_partner(c: Collective, operations: dict[int, list[Operation]]) -> bool:
     o = c.any
     if o.op == "send_recv" and o.src is not None and o.dst is not None:
-        return (o.dst if o.rank == o.src else o.src) in operations
+        other = o.dst if o.rank == o.src else o.src
+        return other != o.rank and other in operations
     if o.group.size == 1:
         return False
     if o.group.ranks is not None:

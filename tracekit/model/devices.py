@@ -42,10 +42,18 @@ def rows_of_device(table: EventTable, device: tuple[str, int]) -> NDArray[np.boo
     return rows
 
 
+def num_strays(trace: Trace, devices: list[tuple[str, int]]) -> int:
+    """Device rows that belong to none of several devices: of one without kernels, or of no one."""
+    mine = np.zeros(len(trace.table), dtype=bool)
+    for device in devices:
+        mine |= rows_of_device(trace.table, device)
+    return int((trace.is_device_row & trace.sound & ~mine).sum())
+
+
 def device_ranks_of(trace: Trace, num_devices: int) -> list[int]:
     """Ranks of a file's devices: the job's rank list when it fits, else by order."""
     for group in trace.pg_config:
         ranks = int_list(group.get("ranks"))
-        if ranks and len(ranks) == num_devices:
+        if ranks and len(ranks) == len(set(ranks)) == num_devices:
             return ranks
     return list(range(num_devices))

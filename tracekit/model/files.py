@@ -16,7 +16,7 @@ from tracekit.io.sources import Limits, Source
 from tracekit.io.store import Store
 from tracekit.io.table import EventTable
 from tracekit.model import names as naming
-from tracekit.model.devices import device_ranks_of, devices_of
+from tracekit.model.devices import device_ranks_of, devices_of, num_strays
 from tracekit.model.trace import Trace
 
 
@@ -60,6 +60,7 @@ class File:
     rank_source: str
     devices: list[tuple[str, int]]
     device_ranks: list[int]
+    num_strays: int  # device rows of none of several devices
 
 
 def read_files(
@@ -192,8 +193,12 @@ def _file(
     recording = table.meta.get("tracekit_source") == "flight_recorder"
     whole = Trace(0, source.label, table, names)
     devices = devices_of(whole)
-    numbers = device_ranks_of(whole, len(devices)) if len(devices) > 1 else []
-    return File(source, kept, first + table.base_ns, recording, rank, said, devices, numbers)
+    several = len(devices) > 1
+    numbers = device_ranks_of(whole, len(devices)) if several else []
+    strays = num_strays(whole, devices) if several else 0
+    return File(
+        source, kept, first + table.base_ns, recording, rank, said, devices, numbers, strays
+    )
 
 
 def _keep(table: EventTable, key: str, store: Store | None) -> Callable[[], EventTable]:

@@ -30,6 +30,8 @@ def traces_first(files: list[File], notes: list[Note]) -> list[File]:
         f"{len(dumps)} flight-recorder dumps lie beside traces and were left out; "
         "open them by themselves"
     )
+    left_out = {f.source.label for f in dumps}
+    notes[:] = [n for n in notes if n.file not in left_out]  # remarks on what is not shown
     notes.append(Note("flight-recorder-left-out", text, "info", dumps[0].source.label))
     return traces
 
@@ -100,6 +102,9 @@ def split_devices(
         f"{', '.join(map(str, numbers))}, one per device"
     )
     notes.append(Note("several-devices", text, "info", label))
+    if file.num_strays:
+        text = f"{file.num_strays:,} events of devices without kernels belong to no rank; left out"
+        notes.append(Note("stray-device-events", text, "warning", label))
 
     def loader(number: int, device: tuple[str, int]) -> Callable[[], Trace]:
         def make() -> Trace:

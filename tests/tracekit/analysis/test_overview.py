@@ -177,13 +177,16 @@ def test_chosen_steps() -> None:
 
 def test_chosen_range() -> None:
     """Windows are the range exactly; collectives it cuts are edges and blame nobody."""
-    found = overview(pair(ahead=777), Selection(range_ns=(110_000, 290_000)))
-    assert [r["window_us"] for r in found.ranks] == [180, 180]
+    found = overview(pair(ahead=777), Selection(range_ns=(110_000, 260_000)))
+    assert [r["window_us"] for r in found.ranks] == [150, 150]
     assert [(c["start_us"], c["edge"]) for c in found.collectives] == [(100, True), (200, False)]
     assert [r["num_matched"] for r in found.stragglers] == [1, 1]
     # rank 0: 110..160 and 200..260, of which it waits 110..120 and 200..230
     row = found.ranks[0]
     assert (row["exposed_wait_us"], row["exposed_transfer_us"]) == (40, 70)
+    # nothing is cut by borders at which it starts and ends
+    found = overview(pair(ahead=777), Selection(range_ns=(100_000, 260_000)))
+    assert [(c["start_us"], c["edge"]) for c in found.collectives] == [(100, False), (200, False)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -127,6 +129,43 @@ def test_the_limit_holds_while_reading(tmp_path: Path, packed: bool) -> None:
     with pytest.raises(LimitError, match="limit"):
         read(tmp_path / "t.json", content, Limits(len(whole) - 1))
     assert len(read(tmp_path / "t.json", content, Limits(len(whole)))) == 3000
+
+
+#: opens a file under a limit and tells by how many bytes the process grew at its largest
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from tracekit.core.errors import LimitError
+from tracekit.io.registry import read_source
+from tracekit.io.sources import Limits, Source
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+small, bomb, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+read_source(Source(small), Limits())
+before = peak()
+try:
+    read_source(Source(bomb), Limits(limit))
+except LimitError:
+    print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("inside", ["space", "one text", "events"])
+def test_a_bomb_takes_little_memory(tmp_path: Path, inside: str) -> None:
+    """Whatever a bomb unpacks to, memory stays near the limit, however much more would come."""
+    limit, bomb = 24 << 20, tmp_path / "bomb.json.gz"
+    event = b'{"ph": "X", "name": "k", "ts": 1, "dur": 1, "args": {"x": "' + b"a" * 450 + b'"}},'
+    part = {"space": b" " * 4096, "one text": b"a" * 4096, "events": event * 8}
+    start = {"space": b'{"traceEvents": [', "one text": b'{"x": "', "events": b'{"traceEvents": ['}
+    with gzip.open(bomb, "wb", compresslevel=1) as f:
+        f.write(start[inside])
+        for _ in range(8 * limit // (256 * 4096)):
+            f.write(part[inside] * 256)
+    small = Kineto().kernel(0, 5).write(tmp_path / "small.json")
+    command = [sys.executable, "-c", MEASURED, str(small), str(bomb), str(limit)]
+    home = Path(__file__).parents[3]
+    ended = subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
+    assert int(ended.stdout) < 4 * limit
 
 
 def test_progress_rises_to_less_than_done(tmp_path: Path) -> None:

@@ -158,6 +158,22 @@ def test_devices_are_numbered_by_the_job_s_list(tmp_path: Path) -> None:
     assert sizes(found) == {4: 2, 6: 1}
 
 
+def test_events_of_no_rank_are_told(tmp_path: Path) -> None:
+    """In a file of several devices, copies of a device without kernels are left out and told."""
+    file = two_devices().copy(50, 60, device=2).copy(60, 70, device=2).copy(70, 80, device=1)
+    found = open_run([str(file.write(tmp_path / "t.json"))])
+    assert sizes(found) == {0: 2, 1: 2}
+    (note,) = (n for n in found.notes if n.code == "stray-device-events")
+    assert note.text.startswith("2 events")
+
+
+def test_a_list_that_names_a_rank_twice_numbers_nothing(tmp_path: Path) -> None:
+    """Devices are numbered by order where the header's list cannot be theirs."""
+    info = {"pg_config": [{"pg_name": "0", "ranks": [4, 4]}]}
+    found = open_run([str(two_devices(distributedInfo=info).write(tmp_path / "t.json"))])
+    assert found.ranks == [0, 1]
+
+
 def test_copies_alone_make_no_second_rank(tmp_path: Path) -> None:
     """A copy to another device is work of the one that has kernels."""
     file = Kineto(0).kernel(10, 20, device=0).copy(20, 30, device=1)

@@ -89,8 +89,9 @@ def test_host_work_belongs_by_its_own_start() -> None:
     ("name", "phase"),
     [
         ("forward", "forward"), ("Forward", "forward"), ("fwd", "forward"),
-        ("## forward ##", "forward"), ("forward_step", "forward"), ("Forward 3", "forward"), ("backward", "backward"),
-        ("Backward 3", "backward"), ("bwd", "backward"), ("optimizer", "optimizer"),
+        ("## forward ##", "forward"), ("forward_step", "forward"), ("Forward 3", "forward"),
+        ("backward", "backward"), ("Backward 3", "backward"), ("bwd", "backward"),
+        ("optimizer", "optimizer"),
         ("Optimizer.step#AdamW.step", "optimizer"), ("optimizer_step", "optimizer"),
         ("## optimizer ##", "optimizer"), ("forwarding", None), ("my backward pass", None),
         ("Optimizer.zero_grad#AdamW.zero_grad", None), ("FullyShardedDataParallel.forward", None),
