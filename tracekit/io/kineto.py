@@ -334,7 +334,12 @@ def _as_written(raw: msgspec.Raw) -> Any:
     text = bytes(raw)
     if text[:1] in (b"{", b"["):
         return ()  # anything that is no time
-    return msgspec.json.decode(text) if text[:1] in b'"tfn' else Decimal(text.decode())
+    if text[:1] in b'"tfn':
+        return msgspec.json.decode(text)
+    try:
+        return Decimal(text.decode())
+    except InvalidOperation:  # an exponent beyond what a Decimal holds
+        return ()
 
 
 def _slow_ns(values: list[Any], counts: Counter[str]) -> NDArray[np.int64]:

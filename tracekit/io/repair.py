@@ -8,12 +8,15 @@ from collections import Counter
 #: a string literal, or outside of one: a bare word where JSON wants a value, a number with a
 #: three-digit exponent, a comma before a closing bracket
 _TOKEN = re.compile(
-    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+    # an unterminated string reaches to the end: tried anew from each of its quotes, it would take
+    # quadratic time
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
     rb'|(?<![\w"])[-+]?(?:[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN|None|undefined)\b(?:\(\w*\))?'
     rb"|(?<=[\s:,\[])-?\d+(?:\.\d*)?[eE]\+?\d{3,}(?=[\s,}\]])"
     rb"|,(?=\s*[\]}])",
     re.DOTALL,
 )
+_STRING_END = re.compile(rb'^"[^"\\]*+(?:\\.[^"\\]*+)*+"\Z', re.DOTALL)
 _BAD_IN_STRING = re.compile(rb'[\x00-\x1f]|\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})', re.DOTALL)
 _ESCAPE = re.compile(rb'\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -39,6 +42,8 @@ def mend(text: bytes, counts: Counter[str]) -> bytes:
     def token(match: re.Match[bytes]) -> bytes:
         found = match.group()
         if found[:1] == b'"':
+            if not _STRING_END.search(found):
+                return found  # the text is cut inside it
             return _mend_string(found, counts) if _needs_mending(found) else found
         if found == b",":
             counts["trailing-comma"] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from tracekit.model.align import Bucket, Members, align, guess_offsets
@@ -169,8 +170,10 @@ def _by_identity(
     """Group by ``Comms Id``, else by group and ``Seq``; the rest has neither (or is a send)."""
     groups: dict[Any, Members] = {}
     rest: list[Operation] = []
+    doubtful = _doubtful_sequences(every)
     for o in every:
-        if o.op == "send_recv" or (o.comms_id is None and o.seq is None):
+        known = o.comms_id is not None or o.seq is not None
+        if o.op == "send_recv" or not known or o.group.key in doubtful:
             rest.append(o)
             continue
         kind: Match = "comms_id" if o.comms_id is not None else "seq"
@@ -183,6 +186,25 @@ def _by_identity(
         else:
             members[o.rank] = o
     return [(key[0], members) for key, members in groups.items()], rest
+
+
+def _doubtful_sequences(every: list[Operation]) -> set[Any]:
+    """Groups on which numbers do not tell operations apart, on some rank.
+
+    Coalesced operations share a number, but one number for most of a window, or one that comes
+    again after others, is none.
+    """
+    numbers: dict[tuple[int, Any], list[Any]] = {}
+    for o in every:
+        if o.op != "send_recv" and (o.seq is not None or o.comms_id is not None):
+            numbers.setdefault((o.rank, o.group.key), []).append((o.comms_id, o.seq))
+    found = set()
+    for (_, group), own in numbers.items():
+        runs = 1 + sum(a != b for a, b in pairwise(own))
+        distinct = len(set(own))
+        if runs > distinct or (len(own) > 2 and distinct == 1):
+            found.add(group)
+    return found
 
 
 def _by_order(
@@ -199,11 +221,11 @@ def _by_order(
 
 def _buckets(rest: list[Operation], names: Names) -> tuple[list[Bucket], list[Operation]]:
     """Operations that can only be told apart by order, and those that cannot be paired at all."""
-    pairwise = any(o.src is not None and o.dst is not None for o in rest)
+    has_ends = any(o.src is not None and o.dst is not None for o in rest)
     buckets: dict[Any, Bucket] = {}
     lonely: list[Operation] = []
     for o in rest:
-        key = _order_key(o, names, pairwise)
+        key = _order_key(o, names, has_ends)
         if key is None:
             lonely.append(o)
         else:
@@ -214,10 +236,10 @@ def _buckets(rest: list[Operation], names: Names) -> tuple[list[Bucket], list[Op
     return list(buckets.values()), lonely
 
 
-def _order_key(o: Operation, names: Names, pairwise: bool) -> tuple[Any, ...] | None:
+def _order_key(o: Operation, names: Names, has_ends: bool) -> tuple[Any, ...] | None:
     if o.op == "send_recv" and o.src is not None and o.dst is not None:
         return ("pair", o.src, o.dst, o.group.key, o.num_bytes)
-    if o.group.ambiguous or (o.op == "send_recv" and (pairwise or o.group.known)):
+    if o.group.ambiguous or (o.op == "send_recv" and (has_ends or o.group.known)):
         return None
     if not o.group.known:
         # unlinked kernels lack the annotation their partners have: go by the kernel's own word

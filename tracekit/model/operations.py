@@ -321,7 +321,11 @@ class _Groups:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._config = {str(g.get("pg_name")): g for g in reversed(trace.pg_config)}
+        # torch 2.5 to 2.9 can give several groups one name: then this rank's own is meant
+        listed = sorted(
+            trace.pg_config, key=lambda g: trace.rank in (int_list(g.get("ranks")) or ())
+        )
+        self._config = {str(g.get("pg_name")): g for g in listed}
         own = trace.own.get("groups")
         self._own = {
             str(g.get("name")): g

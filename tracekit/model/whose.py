@@ -43,7 +43,7 @@ def name_ranks(files: list[File], notes: list[Note]) -> None:
         return
     taken = {f.rank for f in files if f.rank is not None}
     named = {id(f): rank_in_name(f.source) for f in nameless}
-    if None in named.values() and len(nameless) > 1:
+    if len(nameless) > 1 and (None in named.values() or len(set(named.values())) < len(nameless)):
         numbers = [_last_number(f.source) for f in nameless]
         if None not in numbers and len(set(numbers)) == len(numbers):
             named = {id(f): n for f, n in zip(nameless, numbers, strict=True)}

@@ -332,3 +332,9 @@ def test_a_trace_without_events_is_refused(text: str, words: str) -> None:
     """A file without a single timed event is an error that says what was found."""
     with pytest.raises(ReadError, match=words):
         read(text)
+
+
+def test_an_exponent_beyond_all_numbers_is_no_time() -> None:
+    """A time whose exponent no decimal can hold makes its row impossible, and no failure."""
+    table = read_rows(row("1e-999999999999999999999"), row("1712195495519695.801"))
+    assert sound(table) == [False, True]

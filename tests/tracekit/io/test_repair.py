@@ -91,3 +91,9 @@ def test_mending_ends_in_valid_json(parts: list[bytes]) -> None:
     assert len(json.loads(once)) == len(parts)
     assert mended(once) == (once, {})
     assert counts.keys() <= WORDS.keys()
+
+
+def test_a_cut_string_of_many_quotes_takes_no_quadratic_time() -> None:
+    """A text cut inside a string full of escaped quotes is left as it is, at once."""
+    text = b'{"name": "' + b'\\"' * 200_000
+    assert mended(text) == (text, {})

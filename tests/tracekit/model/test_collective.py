@@ -352,3 +352,17 @@ def test_nothing_is_lost_and_nothing_counted_twice() -> None:
     assert sorted(counted) == sorted(id(o) for own in found.operations.values() for o in own)
     assert found.collectives_of(1) == [c for c in found.matching.collectives if 1 in c.members]
     assert found.collectives_of(9) == []
+
+
+@pytest.mark.parametrize("numbers", [[0, 0, 0, 0], [0, 1, 0, 1]])
+def test_numbers_that_come_again_are_no_identity(numbers: list[int]) -> None:
+    """Where Seq repeats over a window, a late window must not shift the pairs."""
+    first = [(10 + 100 * i, 60, {"seq": n}) for i, n in enumerate(numbers)]
+    late = [(start + 20, end, more) for start, end, more in first[1:]]
+    first = [(s, s + 50, m) for s, _, m in first]
+    late = [(s, s + 30, m) for s, _, m in late]
+    found = run(
+        [(s, e, collective("allreduce", **m)) for s, e, m in first],
+        [(s, e, collective("allreduce", **m)) for s, e, m in late],
+    )
+    assert members(found) == [([0], "single"), *[([0, 1], "order")] * 3]

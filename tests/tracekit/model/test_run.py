@@ -388,3 +388,13 @@ def test_the_origin_is_the_earliest_start_on_the_corrected_clock(tmp_path: Path)
     found = open_run([write(tmp_path, **files)])
     assert found.matching.offset_ns(1) == 5_000_000
     assert found.origin_ns == 40_000
+
+
+def test_a_word_in_the_folder_is_no_rank_of_several_files(tmp_path: Path) -> None:
+    """Files of one folder called lora_rank16 have the ranks of their own names."""
+    folder = tmp_path / "lora_rank16"
+    folder.mkdir()
+    for number in (0, 1):
+        file = Kineto(None).kernel(0, 5 + number)
+        file.write(folder / f"trace_{number}.json")
+    assert open_run([str(folder)], options=OpenOptions(store=False)).ranks == [0, 1]
