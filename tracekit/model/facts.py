@@ -155,8 +155,8 @@ def _device_name(trace: Trace, work: Work) -> str:
         return ""
     numbers, count = np.unique(trace.table["device"][work.row], return_counts=True)
     device = int(numbers[count.argmax()])
-    by_id = {d.get("id"): d.get("name") for d in listed if isinstance(d, dict)}
-    name = by_id.get(device)
+    names = (d.get("name") for d in listed if isinstance(d, dict) and d.get("id") == device)
+    name = next(names, None)
     return name if isinstance(name, str) else ""
 
 

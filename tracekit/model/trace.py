@@ -120,7 +120,7 @@ class Trace:
     def world_size(self) -> int | None:
         """Number of ranks in the job; None when the file does not say."""
         size = self.distributed.get("world_size")
-        return size if isinstance(size, int) and size > 0 else None
+        return size if type(size) is int and size > 0 else None
 
     @property
     def host(self) -> str | None:

@@ -728,3 +728,13 @@ def test_real_sets(name: str, codes: set[str], corpus: Path) -> None:
     """On real jobs just the limits that an engineer confirmed by eye are named."""
     found = set(texts(open_run([str(corpus / "traces" / name)])))
     assert found - {"unknown-names"} == codes  # rules are added as names turn up
+
+
+def test_a_header_of_odd_types_is_checked_all_the_same() -> None:
+    """Lists for device ids and a truth value for the world size are no facts, and no failure."""
+    file = Kineto(0).kernel(0, 5).comm(5, 9)
+    file.header["deviceProperties"] = [{"id": [0], "name": "odd"}, {"id": 0, "name": ["x"]}]
+    file.header["distributedInfo"]["world_size"] = True
+    run = run_of(file)
+    assert run.world_size is None
+    assert "missing-ranks" not in {note.code for note in check(run)}
