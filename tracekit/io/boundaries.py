@@ -168,8 +168,8 @@ def sound_objects(
         after = following
         part = sound(text[start:following].rstrip().rstrip(b",]").rstrip())
         if part is None and budget > 0:  # its arguments may hold objects
-            after = _object_end(text, start, starts)
-            budget -= max(after, following) - start
+            after, looked = _object_end(text, start, starts)
+            budget -= looked
             part = sound(text[start:after]) if after > 0 else None
         if part is None:
             bad.append(start)
@@ -181,8 +181,9 @@ def sound_objects(
     return found, num_bad, len(bad) - num_bad
 
 
-def _object_end(text: bytes, start: int, starts: list[int]) -> int:
-    """Where the object at ``start`` ends, found token by token; -1 for nowhere near."""
+def _object_end(text: bytes, start: int, starts: list[int]) -> tuple[int, int]:
+    """Where the object at ``start`` ends (-1: nowhere near), and how many bytes were looked at."""
     far = starts[min(bisect_right(starts, start) + MAX_INSIDE, len(starts)) - 1]
     stop = len(text) if far == starts[-1] else far
-    return next((end for end, depth in _depths(text, start, stop) if depth == 0), -1)
+    end = next((end for end, depth in _depths(text, start, stop) if depth == 0), -1)
+    return end, (stop if end < 0 else end) - start

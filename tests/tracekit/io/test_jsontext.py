@@ -328,3 +328,10 @@ def test_pieces_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.open()
     assert sum(map(len, text.events())) == 2_001
     assert longest < 4_096 + 2 * len(row)
+
+
+def test_many_events_that_never_end_take_no_quadratic_time() -> None:
+    """A file of nothing but event beginnings is refused, without scanning on from each of them."""
+    text = b'{"traceEvents":[' + b'{"ph":"X","name":"' * 100_000
+    with pytest.raises(ReadError, match="no events in this file, which is cut short"):
+        kineto.read(iter([text]), "x.json")
