@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -16,6 +17,11 @@ Members = dict[int, Operation]
 #: two ends this close can be one collective's when clocks are guessed (ends lie 26–115 µs apart
 #: on real sets; half a millisecond keeps the tail)
 END_TOLERANCE_NS = 500_000
+#: ends of one collective are not told apart below this (the lower end of what real sets show)
+END_SCATTER_NS = 20_000
+#: what distance from equal clocks costs a difference, against the pairs that speak for it: with a
+#: ms the loss of about one pair of a collective every 50 ms
+DISTANCE_COST = 6.0
 #: how far in order the partner of an operation is looked for
 MAX_SHIFT = 64
 #: differences of ends that are looked at per pair of ranks (0.4 s)
@@ -25,8 +31,10 @@ MAX_DIFFERENCES = 4_000_000
 def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dict[int, int], int]:
     """Rough clock differences of ranks, found from the operations themselves.
 
-    For each rank the difference at which most ends coincide with those of the lowest rank of the
-    bucket; among differences that explain about as many, the smallest.
+    For each rank the difference to the ends of the lowest rank of the bucket that explains them
+    best: many pairs share it, it spreads little among them, and it is small. Of operations in a
+    regular beat a difference that is a beat off explains nearly as many pairs, but their distances
+    in time vary, so that it spreads more.
 
     Parameters
     ----------
@@ -38,19 +46,20 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dic
     -------
     offsets : dict of int to int, ns
     spread : int
-        The largest spread of the guessed ones, ns.
+        The largest spread of the guessed ones, at least the scatter of ends, ns; 0 without any.
     """
     offsets, spread = dict(known), 0
-    for bucket in sorted(buckets, key=lambda b: -sum(map(len, b.values()))):
-        if next(iter(bucket.values()))[0].op not in SYNCHRONISING | {"send_recv"}:
-            continue
+    timed = [b for b in buckets if next(iter(b.values()))[0].op in SYNCHRONISING | {"send_recv"}]
+    timed.sort(key=lambda b: -sum(map(len, b.values())))
+    for bucket in timed:
         hub = min(bucket, key=lambda r: (r not in offsets, r))
         for rank in bucket:
             if rank != hub and rank not in offsets:
-                found = _coincidence(_ends(bucket[hub]), _ends(bucket[rank]))
+                shared = [(_ends(b[hub]), _ends(b[rank])) for b in timed if hub in b and rank in b]
+                found = _coincidence(shared)
                 if found is not None:
                     offsets[rank] = offsets.get(hub, 0) + found[0]
-                    spread = max(spread, found[1])
+                    spread = max(spread, found[1], END_SCATTER_NS)
         offsets.setdefault(hub, 0)
     return offsets, spread
 
@@ -59,31 +68,60 @@ def _ends(operations: list[Operation]) -> Ints:
     return np.array([o.end for o in operations], dtype=np.int64)
 
 
-def _coincidence(hub: Ints, other: Ints) -> tuple[int, int] | None:
-    """The difference ``other - hub`` shared by most pairs of ends, and its spread; or None."""
-    if not len(hub) or not len(other):
+def _coincidence(shared: list[tuple[Ints, Ints]]) -> tuple[int, int] | None:
+    """The difference of two ranks' ends that explains them best, and its spread; or None.
+
+    Parameters
+    ----------
+    shared : list of (hub, other)
+        Ends of each kind of operation that both ranks hold, the most frequent kind first.
+    """
+    every, gaps, num_asked = [], [], 0
+    for hub, other in shared:
+        if not len(hub) or not len(other) or sum(map(len, every)) > MAX_DIFFERENCES:
+            continue
+        differences, asked = _differences(hub, other)
+        every.append(differences)
+        gaps += [np.diff(hub), np.diff(other)]
+        num_asked += asked
+    if not every:
         return None
-    differences, num_asked = _differences(hub, other)
-    every = np.sort(differences)
-    gaps = np.concatenate([np.diff(hub), np.diff(other)])
-    width = min(END_TOLERANCE_NS, int(np.median(gaps)) // 4) if len(gaps) else END_TOLERANCE_NS
-    count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
-    best = int(count.max())
+    between = np.concatenate(gaps)
+    gap = int(np.median(between)) if len(between) else 4 * END_TOLERANCE_NS
+    clusters = _clusters(np.sort(np.concatenate(every)), min(END_TOLERANCE_NS, gap // 4))
     # a real difference is shared by most pairs
-    if best < max(2, num_asked / 2):
+    if not clusters or clusters[0][0] < max(2, num_asked / 2):
         return None
-    middles = (every + every[np.arange(len(every)) + count - 1]) // 2
-    # a difference that nearly all pairs share is real; a weaker one gives way to none at all
-    enough = 0.8 * best if best >= 0.8 * num_asked else best / 2
-    small = np.flatnonzero((np.abs(middles) <= width) & (count >= max(2, enough)))
-    if len(small):
-        at = int(small[count[small].argmax()])
-    else:
-        good = np.flatnonzero(count >= max(2, 0.8 * best))
-        at = int(good[np.abs(middles[good]).argmin()])
-    window = every[at : at + count[at]]
-    middle = int(np.median(window))
-    return middle, int(np.median(np.abs(window - middle)))
+    chance = max(gap, 4 * END_SCATTER_NS)
+
+    def evidence(cluster: tuple[int, int, int]) -> float:
+        size, middle, spread = cluster
+        closer = math.log(chance / max(spread, END_SCATTER_NS))
+        return min(size, num_asked) * closer - DISTANCE_COST * math.log1p(abs(middle) / 1e6)
+
+    _, middle, spread = max(clusters, key=evidence)
+    return middle, spread
+
+
+def _clusters(every: Ints, width: int) -> list[tuple[int, int, int]]:
+    """Size, middle and spread of the separate clusters of sorted values, the largest first.
+
+    Those with less than half as many members as the largest are left out.
+    """
+    count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
+    found: list[tuple[int, int, int]] = []
+    free = np.ones(len(every), dtype=bool)
+    for at in np.argsort(-count, kind="stable"):
+        if count[at] < max(2, count.max() / 2):
+            break
+        if not free[at]:
+            continue
+        low, high = np.searchsorted(every, (every[at] - width, every[at] + width + 1))
+        free[low:high] = False
+        window = every[at : at + count[at]]
+        middle = int(np.median(window))
+        found.append((int(count[at]), middle, int(np.median(np.abs(window - middle)))))
+    return found
 
 
 def _differences(hub: Ints, other: Ints) -> tuple[Ints, int]:

@@ -143,8 +143,8 @@ def match(
     """
     every = [o for rank in sorted(operations) for o in operations[rank]]
     identified, rest = _by_identity(every)
-    found: list[tuple[Match, Members]] = list(identified)
-    known = clocks(operations, (m for _, m in identified))
+    found = [part for one in identified for part in _no_larger(*one)]
+    known = clocks(operations, (m for _, m in found))
     compared = any(c and c.num_shared for c in known.values())
     offsets = {r: c.offset_ns for r, c in known.items() if c} if compared else {}
     found += _by_order(rest, names, offsets, _spread(known))
@@ -168,7 +168,7 @@ def _by_identity(
     every: list[Operation],
 ) -> tuple[list[tuple[Match, Members]], list[Operation]]:
     """Group by ``Comms Id``, else by group and ``Seq``; the rest has neither (or is a send)."""
-    groups: dict[Any, Members] = {}
+    shared: dict[tuple[Match, Any], Bucket] = {}
     rest: list[Operation] = []
     doubtful = _doubtful_sequences(every)
     for o in every:
@@ -177,15 +177,45 @@ def _by_identity(
             rest.append(o)
             continue
         kind: Match = "comms_id" if o.comms_id is not None else "seq"
-        key: tuple[Any, ...] = (kind, o.comms_id, o.seq, o.ordinal)
-        if kind == "seq":
-            key = (kind, o.group.key, o.seq, o.ordinal)
-        members = groups.setdefault(key, {})
-        if o.rank in members:
-            rest.append(o)
+        identity = (o.comms_id, o.seq) if kind == "comms_id" else (o.group.key, o.seq)
+        shared.setdefault((kind, identity), {}).setdefault(o.rank, []).append(o)
+    found: list[tuple[Match, Members]] = []
+    for (kind, _), bucket in shared.items():
+        members, left = _within(bucket)
+        found += [(kind, m) for m in members]
+        rest += left
+    return found, rest
+
+
+def _within(bucket: Bucket) -> tuple[list[Members], list[Operation]]:
+    """Collectives of one identity: one, or the several of a coalesced call, and what is open.
+
+    Coalesced operations are told apart by kind and message, and those that agree in both by
+    order, where all ranks hold equally many.
+    """
+    if all(len(own) == 1 for own in bucket.values()):
+        return [{rank: own[0] for rank, own in bucket.items()}], []
+    alike: dict[Any, Bucket] = {}
+    for rank, own in bucket.items():
+        for o in own:
+            key = (o.op, o.num_bytes if o.op in _SAME_BYTES else None)
+            alike.setdefault(key, {}).setdefault(rank, []).append(o)
+    found: list[Members] = []
+    left: list[Operation] = []
+    for part in alike.values():
+        if len({len(own) for own in part.values()}) == 1:
+            found += [dict(zip(part, members, strict=True)) for members in zip(*part.values())]
         else:
-            members[o.rank] = o
-    return [(key[0], members) for key, members in groups.items()], rest
+            left += [o for own in part.values() for o in own]
+    return found, left
+
+
+def _no_larger(kind: Match, members: Members) -> list[tuple[Match, Members]]:
+    """The members, or each alone where they are more than their group has: they are of several."""
+    size = min((o.group.size for o in members.values() if o.group.size), default=len(members))
+    if len(members) <= size:
+        return [(kind, members)]
+    return [(kind, {rank: o}) for rank, o in members.items()]
 
 
 def _doubtful_sequences(every: list[Operation]) -> set[Any]:
@@ -215,7 +245,8 @@ def _by_order(
     slack_ns = max(slack_ns, spread)
     found: list[tuple[Match, Members]] = [("order", {o.rank: o}) for o in lonely]
     for bucket in buckets:
-        found += [("order", members) for members in align(bucket, offsets, slack_ns)]
+        for members in align(bucket, offsets, slack_ns):
+            found += _no_larger("order", members)
     return found
 
 

@@ -128,8 +128,13 @@ def _inside_calls(start: Ints, end: Ints, call: NDArray[np.bool_]) -> Intervals:
     own[calls] = np.arange(len(calls))
     up = parents(call_start, call_end)
     around = np.where(own >= 0, up[own], around)
-    # a call that starts at the same time as a row around it does not hold that row
-    while (beyond := (around >= 0) & (end > call_end[around])).any():
+    # a call that starts at the same time as a row around it does not hold that row, and of a row
+    # and a call with one span the call is the inner one (an operator that only wraps it)
+    while True:
+        same = (own < 0) & (start == call_start[around]) & (end == call_end[around])
+        beyond = (around >= 0) & ((end > call_end[around]) | same)
+        if not beyond.any():
+            break
         around[beyond] = up[around[beyond]]
     inner = around >= 0
     # every call on a stretch of time of its own, so that one subtraction serves all

@@ -28,6 +28,9 @@ class Group:
     ranks : tuple of int or None
         Members; None when unknown or cut short in the file.
     size : int or None
+    cut : str
+        The list of members as the file has it, where it is cut short: two groups of one name
+        mostly differ in what is left of it.
     axis : str or None
         Axis of the grid.
     known : bool
@@ -44,11 +47,12 @@ class Group:
     axis: str | None = None
     known: bool = False
     ambiguous: bool = False
+    cut: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells two groups of one job apart."""
-        return (self.name, self.ranks, None if self.ranks else (self.size, self.desc))
+        return (self.name, self.ranks, None if self.ranks else (self.size, self.desc, self.cut))
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +75,6 @@ class Operation:
     num_bytes: int | None = None
     seq: int | None = None
     comms_id: str | None = None
-    ordinal: int = 0
     tid: str = ""  # of the first event
     src: int | None = None
     dst: int | None = None
@@ -120,24 +123,12 @@ def operations_of(trace: Trace, work: Work) -> list[Operation]:
         operation.first_work = int(work.start[entry]) == first
         operation.tid = trace.table.lanes[trace.table["lane"][row]][1]
         made[key] = operation
-    found = sorted(made.values(), key=lambda o: (o.start, o.end))
-    _number_shared_sequences(found)
-    return found
+    return sorted(made.values(), key=lambda o: (o.start, o.end))
 
 
 def _extend(operation: Operation, entry: int, start: int, end: int) -> None:
     operation.entries.append(entry)
     operation.start, operation.end = min(operation.start, start), max(operation.end, end)
-
-
-def _number_shared_sequences(operations: list[Operation]) -> None:
-    """Coalesced operations share one sequence number: number them within it."""
-    seen: dict[Any, int] = {}
-    for o in operations:
-        if o.seq is not None or o.comms_id is not None:
-            key = (o.group.key, o.seq, o.comms_id, o.op == "send_recv")
-            o.ordinal = seen.get(key, 0)
-            seen[key] = o.ordinal + 1
 
 
 def _issuing_rows(trace: Trace, work: Work, entries: Ints) -> Ints:
@@ -349,15 +340,26 @@ class _Groups:
         desc = desc or str(config.get("pg_desc", "") or "")
         ranks = int_list(ranks_text)
         if not ranks or (size is not None and len(ranks) != size):
-            listed = int_list(config.get("ranks"))
-            ranks = listed if listed and (size is None or len(listed) == size) else None
+            ranks = self._listed(config, ranks_text, size)
         if size is None:
             size = len(ranks) if ranks else _count(config.get("pg_size"))
         axis = own.get("axis") if isinstance(own.get("axis"), str) else None
         axis = axis or self._trace.names.axis(desc)
         if not (name or ranks_text or size is not None):
             return self._only()
-        return Group(name, desc, tuple(ranks) if ranks else None, size, axis, known=True)
+        if ranks:
+            return Group(name, desc, tuple(ranks), size, axis, known=True)
+        return Group(name, desc, None, size, axis, known=True, cut=ranks_text)
+
+    def _listed(
+        self, config: dict[str, Any], ranks_text: str, size: int | None
+    ) -> list[int] | None:
+        """Members as the header lists them, unless they contradict what the operation says."""
+        listed = int_list(config.get("ranks"))
+        if not listed or self._trace.rank not in listed or size not in (None, len(listed)):
+            return None
+        begun = [int(n) for n in re.findall(r"\d{1,9}(?=\s*,)", ranks_text.partition("...")[0])]
+        return listed if listed[: len(begun)] == begun else None
 
     def _only(self) -> Group:
         """What is known of the group of an operation without metadata."""

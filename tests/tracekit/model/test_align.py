@@ -49,6 +49,30 @@ def test_a_small_difference_is_preferred() -> None:
     assert offset(ends, [e + 3_000 for e in ends[1:]]) == 3_000
 
 
+@pytest.mark.parametrize("clock", [40_000_000, -75_000_000, 0, 3_600_000_000_000])
+def test_a_beat_does_not_hide_a_clock_that_is_off_by_more_than_it(clock: int) -> None:
+    """Steps of about one length and a clock off by more: the one difference that all share."""
+    drawn = np.random.default_rng(3)
+    steps = np.cumsum(drawn.normal(35_000_000, 200_000, 12).astype(np.int64))
+    first, second = (
+        {
+            rank: operations(rank, (steps + at + drawn.integers(0, 40_000, 12) + shift).tolist())
+            for rank, shift in ((0, 0), (1, clock))
+        }
+        for at in (0, 9_000_000)
+    )
+    found = guess_offsets([first, second], {})[0][1]
+    assert abs(found - clock) < 40_000
+
+
+def test_all_kinds_of_operations_speak_for_a_clock() -> None:
+    """A beat a kind of operation alone cannot place is placed by all kinds together."""
+    beat = [35_000_000 * n for n in range(12)]
+    kinds = [[t + at for t in beat] for at in (0, 2_000_000, 9_000_000, 17_000_000, 20_000_000)]
+    buckets = [{0: operations(0, k), 1: operations(1, [e + 40_000_000 for e in k])} for k in kinds]
+    assert guess_offsets(buckets, {})[0] == {0: 0, 1: 40_000_000}
+
+
 @pytest.mark.parametrize(
     ("hub", "other"), [([], []), ([5], []), ([5], [9]), ([10**6, 2 * 10**6], [10**6, 9 * 10**6])]
 )
@@ -56,7 +80,7 @@ def test_too_little_tells_no_clock(hub: list[int], other: list[int]) -> None:
     """Without two ends that agree nothing is known of a clock."""
     if hub and other:
         assert offset(hub, other) is None
-    assert aligning._coincidence(np.array(hub), np.array(other)) is None
+    assert aligning._coincidence([(np.array(hub), np.array(other))]) is None
 
 
 def test_rooted_operations_tell_no_clock() -> None:

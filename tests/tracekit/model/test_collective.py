@@ -71,6 +71,40 @@ def test_coalesced_operations_match_by_place() -> None:
     ]  # fmt: skip
 
 
+def test_coalesced_operations_match_by_what_they_send() -> None:
+    """Within a sequence number kind and message come first, then the order of equal ones."""
+    one, two = collective(seq=4, elems=8), collective(seq=4, elems=99)
+    found = run([(10, 20, one), (20, 30, two)], [(12, 20, two), (22, 30, one)])
+    assert [(c.num_bytes, c.wait) for c in found.matching.collectives] == [
+        (32, {0: 10_000, 1: 0}),
+        (396, {0: 0, 1: 8_000}),
+    ]
+
+
+def test_a_coalesced_operation_that_one_rank_lost_shifts_no_other() -> None:
+    """A rank that lacks the first of a coalesced call is paired in those it has."""
+    one, two = collective(seq=4, elems=8), collective(seq=4, elems=99)
+    found = run([(10, 20, one), (20, 30, two)], [(22, 30, two)])
+    assert members(found) == [([0], "single"), ([0, 1], "seq")]
+
+
+def test_equal_coalesced_operations_that_one_rank_lost_go_by_time() -> None:
+    """Where a place in the order tells nothing, time does."""
+    about = collective(seq=4, elems=8)
+    found = run(
+        [(10, 20, about), (40, 50, about), (70, 80, about)], [(42, 50, about), (72, 80, about)]
+    )
+    assert members(found) == [([0], "single"), ([0, 1], "order"), ([0, 1], "order")]
+
+
+def test_a_collective_has_no_more_members_than_its_group() -> None:
+    """Groups that cannot be told apart, because their lists are cut alike, are not joined."""
+    about = {"Process Group Ranks": "[0, ...]", "Group size": 2}
+    found = run(*[[(10, 20, collective(seq=1, group="7", **about))]] * 3)
+    assert members(found) == [([0], "single"), ([1], "single"), ([2], "single")]
+    assert [found.matching.clocks[rank] for rank in (1, 2)] == [None, None]
+
+
 def test_identity_outlives_a_late_window() -> None:
     """A rank that lacks the first operation shifts no pair, and the lonely one is listed single."""
     ops = [(10 * n, 10 * n + 5, collective(seq=n)) for n in (1, 2, 3)]

@@ -56,6 +56,12 @@ def test_an_operator_inside_a_call_computes() -> None:
     assert of(file) == ([(0, 20), (30, 40), (60, 100)], [])
 
 
+def test_an_operator_that_only_wraps_a_call_does_not_compute() -> None:
+    """Of an operator and a call with the same span the call is the inner one."""
+    file = Kineto().op(0, 100, "Wrapper").op(0, 100, "c10d::allreduce_")
+    assert of(file.mark(5, 90, "gloo:all_reduce", tid=9)) == ([], [(5, 90)])
+
+
 def test_a_call_inside_a_call_is_no_hole() -> None:
     """Calls within calls, such as the record of a call, are calls all the same."""
     file = Kineto().op(0, 100).op(20, 60, "c10d::allreduce_").op(25, 50, "record_param_comms")
@@ -102,7 +108,7 @@ Row = tuple[int, int, int, bool]  # thread, start, end, is a call
 
 @st.composite
 def nests(draw: st.DrawFn) -> list[Row]:
-    """Rows of two threads, properly nested on each, each shorter than the one around it."""
+    """Rows of two threads, properly nested on each; some have the span of the one around them."""
     rows: list[Row] = []
 
     def fill(thread: int, low: int, high: int, depth: int) -> None:
@@ -111,8 +117,6 @@ def nests(draw: st.DrawFn) -> list[Row]:
             start = draw(st.integers(at, high - 1))
             end = draw(st.integers(start + 1, high))
             at = end
-            if (start, end) == (low, high):
-                continue
             rows.append((thread, start, end, draw(st.integers(0, 2)) == 0))
             if depth < 4:
                 fill(thread, start, end, depth + 1)
@@ -125,7 +129,10 @@ def nests(draw: st.DrawFn) -> list[Row]:
 @given(nests())
 @settings(max_examples=150)
 def test_compute_is_where_the_innermost_row_is_no_call(rows: list[Row]) -> None:
-    """For any nest of rows, an instant computes when some thread's innermost row is an operator."""
+    """For any nest of rows, an instant computes when some thread's innermost row is an operator.
+
+    Of rows with one span a call is the innermost.
+    """
     file = Kineto().mark(0, 50, "gloo:barrier", tid=9)
     for thread, start, end, call in rows:
         file.op(start, end, "c10d::broadcast_" if call else "aten::add", tid=thread)
@@ -135,7 +142,7 @@ def test_compute_is_where_the_innermost_row_is_no_call(rows: list[Row]) -> None:
         for thread, start, end, call in rows:
             if start <= t < end:
                 best = innermost.get(thread)
-                if best is None or end - start < best[1] - best[0]:
+                if best is None or (end - start, not call) < (best[1] - best[0], not best[2]):
                     innermost[thread] = (start, end, call)
         computes.append(any(not call for _, _, call in innermost.values()))
     want = [t for t, yes in enumerate(computes) if yes]

@@ -258,23 +258,6 @@ def test_an_annotation_names_an_operation(
     assert (o.op, (o.src, o.dst)) == (op, ends)
 
 
-def test_coalesced_operations_are_numbered() -> None:
-    """Operations that share one sequence number are told apart by their order, sends by theirs."""
-    about = collective(elems=8, seq=4)
-    file = Kineto().comm(10, 20, **about).comm(20, 30, **about).comm(30, 40, **collective(seq=5))
-    send = collective("send", elems=8, seq=4, **{"Dst Rank": 1})
-    file.comm(40, 50, SEND_RECV, **send).comm(50, 60, SEND_RECV, **send)
-    file.comm(60, 70, **collective(seq=4, group="1"))
-    assert [(o.seq, o.ordinal) for o in of(file)] == [
-        (4, 0),
-        (4, 1),
-        (5, 0),
-        (4, 0),
-        (4, 1),
-        (4, 0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("op", "ranks", "ends"),
     [
@@ -320,3 +303,33 @@ def test_names_are_those_given() -> None:
     """A user's own rules decide which kernels are operations."""
     assert of(Kineto().kernel(0, 5, "my_exchange")) == []
     assert load().rule("my_exchange") is None
+
+
+def test_a_cut_list_of_members_tells_groups_apart() -> None:
+    """Groups of one name and size whose lists of members are cut short differ in what is left."""
+    groups = []
+    for first in ("[0, 1, ...]", "[2, 3, ...]"):
+        about = collective(elems=4, group="7", **{"Process Group Ranks": first, "Group size": 64})
+        (o,) = of(Kineto().comm(10, 20, **about))
+        groups.append(o.group)
+    assert [(g.ranks, g.size, g.cut) for g in groups] == [
+        (None, 64, "[0, 1, ...]"),
+        (None, 64, "[2, 3, ...]"),
+    ]
+    assert groups[0].key != groups[1].key
+
+
+@pytest.mark.parametrize(
+    ("listed", "ranks"),
+    [([0, 1, 2], (0, 1, 2)), ([0, 3, 4], None), ([1, 2, 3], None), ([0, 1], None)],
+)
+def test_the_header_completes_a_cut_list_it_agrees_with(
+    listed: list[int], ranks: tuple[int, ...] | None
+) -> None:
+    """A header's list is taken where it has the rank, the size and the members not cut away."""
+    config = {"pg_name": "7", "pg_desc": "tp", "pg_size": len(listed), "ranks": listed}
+    file = Kineto(0, 8)
+    file.header["distributedInfo"]["pg_config"] = [config]
+    about = {"Process Group Ranks": "[0, 1, ...]", "Group size": 3}
+    (o,) = of(file.comm(10, 20, **collective(elems=4, group="7", **about)))
+    assert o.group.ranks == ranks
