@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,31 @@ def test_times_of_every_collective(name: str) -> None:
     assert [a["busbw_GBps"] for a, _ in alike] == [
         pytest.approx(b["busbw_GBps"], rel=1e-12) for _, b in alike
     ]
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("ahead_ns", [900_000, -5_000_000_000, 3_600_000_000_000])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_clock_that_is_off_loses_no_collective(
+    name: str, ahead_ns: int, rank: int, tmp_path: Path
+) -> None:
+    """With one rank's clock ahead or behind, the same operations of the same ranks belong together.
+
+    Their order of start is then no longer that of the answers.
+    """
+    for source in sorted((FOLDER / name).glob("*.json.gz")):
+        text = gzip.decompress(source.read_bytes()).decode()
+        if json.loads(text)["distributedInfo"]["rank"] == rank:
+            base = re.search(r'"baseTimeNanoseconds": (\d+)', text)
+            assert base is not None
+            text = text.replace(base[1], str(int(base[1]) + ahead_ns))
+        (tmp_path / source.name).write_bytes(gzip.compress(text.encode(), 1))
+    mine = document(open_run([str(tmp_path)], options=OpenOptions(store=False)))
+    keys = ("ranks", "size", "bytes")
+    assert sorted(compared(mine["collectives"], keys)) == sorted(
+        compared(answers(name)["collectives"], keys)
+    )
+    assert set(mine["unmatched"].values()) == {0}
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -76,9 +76,11 @@ def _coincidence(shared: list[tuple[Ints, Ints]]) -> tuple[int, int] | None:
     shared : list of (hub, other)
         Ends of each kind of operation that both ranks hold, the most frequent kind first.
     """
-    every, gaps, num_asked = [], [], 0
+    every: list[Ints] = []
+    gaps: list[Ints] = []
+    num_asked = 0
     for hub, other in shared:
-        if not len(hub) or not len(other) or sum(map(len, every)) > MAX_DIFFERENCES:
+        if not len(hub) or not len(other) or sum(len(e) for e in every) > MAX_DIFFERENCES:
             continue
         differences, asked = _differences(hub, other)
         every.append(differences)

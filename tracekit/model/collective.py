@@ -204,7 +204,8 @@ def _within(bucket: Bucket) -> tuple[list[Members], list[Operation]]:
     left: list[Operation] = []
     for part in alike.values():
         if len({len(own) for own in part.values()}) == 1:
-            found += [dict(zip(part, members, strict=True)) for members in zip(*part.values())]
+            rows = zip(*part.values(), strict=True)
+            found += [dict(zip(part, members, strict=True)) for members in rows]
         else:
             left += [o for own in part.values() for o in own]
     return found, left

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from tracekit.model.clock import clocks
 from tracekit.model.names import Names
 from tracekit.model.operations import SYNCHRONISING, Group, Operation, complete
 
@@ -134,20 +135,32 @@ def _total_size(choice: dict[int, Way], operations: dict[int, list[Operation]]) 
 def _is_possible(choice: dict[int, Way], operations: dict[int, list[Operation]]) -> bool:
     """Whether no operation ended on one member before another had begun it.
 
-    Every gloo operation but the rooted ones waits for all members. Times are as recorded: the
-    ranks of a gloo run mostly share a host.
+    Every gloo operation but the rooted ones waits for all members. The ranks of a gloo run mostly
+    share a host, so the times as recorded are tried first; then those on the clocks that the
+    choice itself gives. A wrong choice fails on these as well: what is no collective does not end
+    together, so that no clock brings all of its parts to overlap.
     """
     parts: dict[Key, dict[int, list[Operation]]] = {}
     for rank, way in choice.items():
         for o in operations[rank]:
             parts.setdefault(way[o.tid].key, {}).setdefault(rank, []).append(o)
-    for by_rank in parts.values():
-        for members in zip(*by_rank.values(), strict=True):
-            if members[0].op not in SYNCHRONISING:
-                continue
-            if max(o.start for o in members) > min(o.end for o in members):
-                return False
-    return True
+    matched = [
+        dict(zip(by_rank, members, strict=True))
+        for by_rank in parts.values()
+        for members in zip(*by_rank.values(), strict=True)
+        if members[0].op in SYNCHRONISING
+    ]
+    found = {r: c.offset_ns for r, c in clocks(choice, matched).items() if c}
+    return _overlap(matched, {}) or _overlap(matched, found)
+
+
+def _overlap(matched: list[dict[int, Operation]], offsets: dict[int, int]) -> bool:
+    """Whether the members of each collective overlap in time on these clocks."""
+    return all(
+        max(o.start - offsets.get(r, 0) for r, o in members.items())
+        <= min(o.end - offsets.get(r, 0) for r, o in members.items())
+        for members in matched
+    )
 
 
 def _members(choice: dict[int, Way]) -> frozenset[tuple[int, str, tuple[int, ...] | None]]:
