@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tracekit.cli.app import main
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        from tracekit.cli.app import main
+
+        status = main()
+    except KeyboardInterrupt:  # before or after the command itself, which says so
+        status = 130
+    raise SystemExit(status)

@@ -333,6 +333,9 @@ def test_other_wrong_arguments_are_refused(tmp_path: Path) -> None:
         (lambda: tracekit.open(tmp_path, ranks=[0.5]), "ranks=[0.5] are no ranks"),
         (lambda: tracekit.open(tmp_path, ranks=7), "no rank 7 in this run; its ranks are 0, 1"),
         (lambda: tracekit.open(tmp_path, limit_gib=-1), "limit_gib=-1 is no size"),
+        (lambda: tracekit.open(tmp_path, capture=1.5), "capture=1.5 is no whole number"),
+        (lambda: tracekit.open(tmp_path, names=""), "the name of the names file is empty"),
+        (lambda: tracekit.open(""), "one of the paths is empty"),
         (lambda: run.trace(5), "no rank 5 in this run; its ranks are 0, 1"),
         (lambda: run.kernels(top=0), "top=0 is no count"),
         (lambda: run.ops(top=2.5), "top=2.5 is no count"),  # type: ignore[arg-type]

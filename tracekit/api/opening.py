@@ -69,11 +69,13 @@ def open(  # noqa: A001  # the word everybody knows; it is called as tracekit.op
     """
     if not paths:
         raise UsageError("no path to open", hint='call open("folder")')
+    if capture is not None and type(capture) is not int:
+        raise UsageError(f"capture={capture!r} is no whole number", hint="they count from 1")
     limits = Limits()
     if limit_gib is not None:
         if not (math.isfinite(limit_gib) and limit_gib > 0):
             raise UsageError(f"limit_gib={limit_gib!r} is no size", hint="give a number above 0")
-        limits = Limits(unpacked_bytes=max(1, int(limit_gib * 2**30)))
+        limits = Limits.of_gib(limit_gib)
     options = OpenOptions(
         names=None if names is None else os.fspath(names),
         ranks=None if ranks is None else rank_set(ranks),

@@ -2,7 +2,7 @@
 
 Exit status: 0 fine; 1 a ``--fail-on`` threshold was crossed, or ``check`` found a warning; 2 bad
 use or no readable trace; 3 analysed or checked, but some file could not be read; 70 a defect of
-tracekit; 130 interrupted.
+tracekit; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.cli.signals import Ended, ended_by_signals
 from tracekit.core.errors import TracekitError, UsageError
 
 if TYPE_CHECKING:
@@ -21,24 +22,30 @@ if TYPE_CHECKING:
 
 BAD_USE, DEFECT, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 LEAST_HELP_WIDTH = 60
-VERBS = ("analyze", "check", "export", "cache")
+VERBS = ("analyze", "check", "report", "export", "cache")
 PROMISE = "Find out where the time of a distributed PyTorch training step goes."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own) and return the exit status."""
-    from tracekit.cli.output import say
+    try:
+        with ended_by_signals():
+            return _run(argv)
+    except Ended as e:  # whoever sent the signal knows
+        return 128 + e.signal
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
 
+
+def _run(argv: Sequence[str] | None) -> int:
     if sys.stdout is None:
-        say("standard output is closed, so there is nowhere to write the result")
+        _say("standard output is closed, so there is nowhere to write the result")
         return BAD_USE
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        say("interrupted")
-        return INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
@@ -52,8 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             traceback.print_exc()
         line, status = _explained(e)
-        say(line)
+        _say(line)
         return status
+
+
+def _say(text: str) -> None:
+    from tracekit.cli.output import say
+
+    say(text)
 
 
 def _debugging() -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tracekit.cli.options import Opening, limits_of, open_options
+from tracekit.core.errors import UsageError
+from tracekit.io.finding import find, is_pipe
 from tracekit.io.identity import get_result, put_result, result_key
-from tracekit.io.sources import find
+from tracekit.io.sources import small_text
 
 Progress = Callable[[str, float], None]
 Steps = tuple[int, int] | None
@@ -35,7 +36,8 @@ def analysis(
     TracekitError
         As `open_run` and `document` do.
     """
-    key = None if opening.no_store else _key(paths, opening, steps, time_range_us)
+    keepable = not opening.no_store and not any(map(is_pipe, paths))
+    key = _key(paths, opening, steps, time_range_us) if keepable else None
     if key and (text := get_result(key)):
         try:
             kept: dict[str, Any] = msgspec.json.decode(text)
@@ -69,8 +71,8 @@ def _key(paths: Sequence[str], opening: Opening, steps: Steps, time_range_us: Ra
     rules = ""
     if opening.names is not None:
         try:
-            rules = Path(opening.names).read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
+            rules = small_text(opening.names)
+        except (OSError, UnicodeDecodeError, UsageError):
             return None  # opening the run will say what is wrong
     question = (opening.ranks, opening.capture, steps, time_range_us, rules, list(paths))
     left_out = [note.text for note in notes]

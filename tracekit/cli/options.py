@@ -13,6 +13,8 @@ from tracekit.core.errors import UsageError
 from tracekit.core.suggest import nearest
 
 if TYPE_CHECKING:
+    from cyclopts import Token
+
     from tracekit.io.sources import Limits
     from tracekit.model.files import OpenOptions
 
@@ -28,6 +30,14 @@ FRACTIONS = {
 MAX_RANK = 1 << 20
 
 
+def _whole_number(_kind: Any, tokens: Sequence[Token]) -> int:
+    """A number as it is written; 1.5 is not taken for 2."""
+    text = tokens[0].value
+    if not _is_number(text.removeprefix("-")):
+        raise UsageError(f"{tokens[0].keyword} {text} is no whole number")
+    return int(text)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Opening:
@@ -38,7 +48,11 @@ class Opening:
         str | None, Parameter(help="TOML file with your own rules for event names.")
     ] = None
     capture: Annotated[
-        int | None, Parameter(help="Which capture, where a folder holds several of each rank.")
+        int | None,
+        Parameter(
+            help="Which capture, where a folder holds several of each rank.",
+            converter=_whole_number,
+        ),
     ] = None
     no_store: Annotated[
         bool, Parameter(help="Read the files again and keep nothing in the cache folder.")
@@ -89,9 +103,11 @@ def limits_of(opening: Opening) -> Limits:
 
 
 def _limit_bytes(gib: float) -> int:
+    from tracekit.io.sources import Limits
+
     if not math.isfinite(gib) or gib <= 0:
         raise UsageError(f"--limit-gib {gib:g} is no size", hint="give a number above 0")
-    return max(1, int(gib * 2**30))
+    return Limits.of_gib(gib).unpacked_bytes
 
 
 def parse_ranks(text: str) -> frozenset[int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.core.errors import one_line
@@ -22,6 +25,13 @@ def say(text: str) -> None:
 def write_json(document: dict[str, Any]) -> None:
     """Write ``document`` as one JSON text on stdout; NaN and infinity become null."""
     sys.stdout.buffer.write(_encoded(document) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def write_paths(paths: Iterable[Path]) -> None:
+    """Write paths on stdout, one a line, in the bytes by which the system knows them."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(b"".join(os.fsencode(path) + b"\n" for path in paths))
     sys.stdout.buffer.flush()
 
 

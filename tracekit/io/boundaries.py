@@ -13,6 +13,8 @@ Pairs = list[tuple[bytes, bytes]]
 MAX_CUTS = 16
 #: how many objects that look like events may lie inside one event of a damaged piece
 MAX_INSIDE = 1000
+#: brackets inside brackets; decoding takes no more than a thousand, so these are no events
+MAX_DEPTH = 50_000
 
 _EVENT_KEY = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|cname|sf|tts)"\s*:'
 #: most telling first: profilers begin an event with its phase, which objects in arguments lack
@@ -33,6 +35,10 @@ _SCALAR = re.compile(rb"[^,}\]\s]+")
 
 class NotAnObjectError(Exception):
     """The text ended or broke before the wanted place; holds the byte reached."""
+
+
+class TooDeepError(Exception):
+    """Brackets are nested deeper than `MAX_DEPTH`."""
 
 
 def skip(text: bytes, at: int) -> int:
@@ -67,12 +73,19 @@ def value_end(text: bytes, start: int) -> int:
 
 
 def _depths(text: bytes, start: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Each bracket outside strings from ``start`` on: where it ends, how deep it leaves us."""
+    """Each bracket outside strings from ``start`` on: where it ends, how deep it leaves us.
+
+    Raises
+    ------
+    TooDeepError
+    """
     depth = 0
     for token in _STRUCTURE.finditer(text, start, len(text) if stop is None else stop):
         mark = token.group()
         if mark in (b"{", b"["):
             depth += 1
+            if depth > MAX_DEPTH:  # at once: looking for the end takes minutes in a large file
+                raise TooDeepError
         elif mark in (b"}", b"]"):
             depth -= 1
         elif mark == b'"':  # a string that does not end here
@@ -185,5 +198,8 @@ def _object_end(text: bytes, start: int, starts: list[int]) -> tuple[int, int]:
     """Where the object at ``start`` ends (-1: nowhere near), and how many bytes were looked at."""
     far = starts[min(bisect_right(starts, start) + MAX_INSIDE, len(starts)) - 1]
     stop = len(text) if far == starts[-1] else far
-    end = next((end for end, depth in _depths(text, start, stop) if depth == 0), -1)
+    try:
+        end = next((end for end, depth in _depths(text, start, stop) if depth == 0), -1)
+    except TooDeepError:  # brackets in a broken text; the budget pays for having looked
+        end = -1
     return end, (stop if end < 0 else end) - start

@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -111,14 +112,25 @@ def result_key(sources: Iterable[Source], limits: Limits, *question: str) -> str
 
 
 def get_result(key: str) -> bytes | None:
-    """The kept answer of that name; None when there is none."""
+    """The kept answer of that name; None when there is none or it is damaged."""
     file = folder() / (key + RESULT_SUFFIX)
     try:
-        text = file.read_bytes()
-        os.utime(file)
+        seal, _, text = file.read_bytes().partition(b"\n")
+        if seal != _seal(key, text):
+            file.unlink()
+            return None
     except OSError:
         return None
-    return text if text.endswith(b"}") else None
+    with suppress(OSError):  # the folder may be another's, or mounted read-only
+        os.utime(file)
+    return text
+
+
+def _seal(key: str, text: bytes) -> bytes:
+    """What an answer's file begins with: a checksum over its name and its text."""
+    digest = hashlib.blake2b(key.encode() + b"\0", digest_size=16)
+    digest.update(text)
+    return digest.hexdigest().encode()
 
 
 def put_result(key: str, text: bytes) -> None:
@@ -128,8 +140,9 @@ def put_result(key: str, text: bytes) -> None:
         private_folder(folder())
         handle, temporary = tempfile.mkstemp(suffix=".part", dir=folder())
         with os.fdopen(handle, "wb") as f:
-            f.write(text)
+            f.write(_seal(key, text) + b"\n" + text)
         Path(temporary).replace(folder() / (key + RESULT_SUFFIX))
     except OSError:
         if temporary:
-            Path(temporary).unlink(missing_ok=True)
+            with suppress(OSError):
+                Path(temporary).unlink()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tracekit.core.errors import Note, ReadError
 from tracekit.io.boundaries import (
+    MAX_DEPTH,
     NotAnObjectError,
     Pairs,
+    TooDeepError,
     array_ends,
     likely_cuts,
     skip,
@@ -104,6 +107,18 @@ class TraceText(Generic[T]):
         """Byte of the file at which the buffer starts."""
         return self.read_bytes - len(self._buffer)
 
+    @contextmanager
+    def _not_too_deep(self) -> Iterator[None]:
+        """Refuse what is nested without end."""
+        try:
+            yield
+        except TooDeepError as e:
+            raise ReadError(
+                f"brackets are nested more than {MAX_DEPTH:,} deep near byte {self._offset():,}",
+                where=self._label,
+                hint="this is not a trace, or it is damaged",
+            ) from e
+
     # -- the header ---------------------------------------------------------------------------
 
     def open(self) -> bool:
@@ -114,6 +129,10 @@ class TraceText(Generic[T]):
         ReadError
             When the text is not JSON.
         """
+        with self._not_too_deep():
+            return self._open()
+
+    def _open(self) -> bool:
         while len(self._buffer) < 3 and self._more():
             pass
         if self._buffer[:3] == b"\xef\xbb\xbf":
@@ -174,7 +193,8 @@ class TraceText(Generic[T]):
             while len(self._buffer) < PIECE_BYTES and self._more():
                 pass
             self._buffer = self._buffer[skip(self._buffer, 0) :]
-            piece, done = self._last_piece() if self._ended else self._next_piece()
+            with self._not_too_deep():
+                piece, done = self._last_piece() if self._ended else self._next_piece()
             self._num_events += len(piece)
             yield piece
 

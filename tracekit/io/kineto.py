@@ -34,6 +34,8 @@ COLLECTIVE_ARGS = {
     "Dst Rank": "dst_rank",
     "Seq": "seq",
     "Comms Id": "comms_id",
+    "tracekit phase": "phase",
+    "tracekit layer": "layer",
 }
 
 
@@ -65,6 +67,8 @@ class Args(msgspec.Struct, gc=False):
     dst_rank: Any = _key("Dst Rank")
     seq: Any = _key("Seq")
     comms_id: Any = _key("Comms Id")
+    phase: Any = _key("tracekit phase")
+    layer: Any = _key("tracekit layer")
     input_dims: msgspec.Raw = _key("Input Dims", msgspec.Raw(b""))
     input_type: msgspec.Raw = _key("Input type", msgspec.Raw(b""))
     concrete_inputs: msgspec.Raw = _key("Concrete Inputs", msgspec.Raw(b""))
@@ -215,7 +219,7 @@ def _add_details(
         if timed[row].name == "record_param_comms":
             if a.collective_name is not None or a.pg_name is not None:
                 builder.add_detail(row, _collective(a))
-        elif len(a.input_dims) > 2:
+        elif len(a.input_dims) > 2 and a.collective_name is None:
             builder.add_detail(row, {**_dims(a), "Blocking": _blocks(a)})
 
 

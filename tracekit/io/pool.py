@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -36,6 +37,7 @@ class Job(msgspec.Struct):
     ratio: int
     store: str
     key: str
+    given: str = ""
 
 
 class Answer(msgspec.Struct):
@@ -93,8 +95,8 @@ def read_all(
     errors: dict[Source, ReadError] = {}
     try:
         with ThreadPoolExecutor(workers) as threads:
-            futures = [threads.submit(_one, crew, s, key, store, limits) for s, key in jobs]
             try:
+                futures = [threads.submit(_one, crew, s, key, store, limits) for s, key in jobs]
                 for (source, _), future in zip(jobs, futures, strict=True):
                     answer = future.result()
                     if answer.kind in _ERRORS:
@@ -113,7 +115,13 @@ def read_all(
 
 def _one(crew: _Crew, source: Source, key: str, store: Store, limits: Limits) -> Answer:
     job = Job(
-        str(source.path), source.member, limits.unpacked_bytes, limits.ratio, str(store.path), key
+        path=str(source.path),
+        member=source.member,
+        unpacked_bytes=limits.unpacked_bytes,
+        ratio=limits.ratio,
+        store=str(store.path),
+        key=key,
+        given=source.given,
     )
     return crew.ask(job, source.label)
 
@@ -192,14 +200,41 @@ def _line(message: Job | Answer) -> bytes:
 
 
 def serve() -> None:
-    """Be a worker: read jobs from standard input, one a line, until it closes."""
+    """Be a worker: read jobs from standard input, one a line, until it closes.
+
+    Closed while a job is at hand, it tells that nobody waits for the answer any more.
+    """
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    storing = threading.Lock()
+    idle = threading.Event()
+    idle.set()
+    threading.Thread(target=_listen, args=(jobs, storing, idle), daemon=True).start()
+    stores: dict[str, Store] = {}
+    while line := jobs.get():
+        job = Job(**json.loads(line))
+        store = stores.setdefault(job.store, Store(Path(job.store)))
+        answer = _do(job, store, storing)
+        idle.set()  # before the answer, to which the next job may follow at once
+        try:
+            sys.stdout.buffer.write(_line(answer))
+            sys.stdout.buffer.flush()
+        except OSError:
+            os._exit(1)  # whoever asked is gone; the interpreter's own last flush would complain
+
+
+def _listen(jobs: queue.SimpleQueue[bytes], storing: threading.Lock, idle: threading.Event) -> None:
+    """Pass on what arrives; at its end, end the process even if it is amid a file."""
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(_line(_do(Job(**json.loads(line)))))
-        sys.stdout.buffer.flush()
+        idle.clear()
+        jobs.put(line)
+    if not idle.is_set():
+        with storing:  # leave no half an entry
+            os._exit(1)
+    jobs.put(b"")
 
 
-def _do(job: Job) -> Answer:
-    source = Source(Path(job.path), job.member)
+def _do(job: Job, store: Store, storing: threading.Lock) -> Answer:
+    source = Source(Path(job.path), job.member, job.given)
     try:
         table = read_source(source, Limits(job.unpacked_bytes, job.ratio))
     except ReadError as e:
@@ -207,7 +242,8 @@ def _do(job: Job) -> Answer:
     except MemoryError:
         hint = "read fewer files at once, or this one alone"
         return Answer("read", "too little memory to read it", source.label, hint)
-    reason = Store(Path(job.store)).put(job.key, table, source.label)
+    with storing:
+        reason = store.put(job.key, table, source.label)
     return Answer("store", reason) if reason else Answer()
 
 

@@ -1,10 +1,9 @@
-"""Find the files a path stands for, and unpack them within limits, judging by content alone."""
+"""Unpack a file within limits, judging by its content alone."""
 
 from __future__ import annotations
 
-import glob
+import gzip
 import lzma
-import os
 import queue
 import struct
 import threading
@@ -17,15 +16,15 @@ from typing import IO, Any, cast
 
 from isal import igzip, isal_zlib
 
-from tracekit.core.errors import LimitError, Note, NoTraceError, ReadError
+from tracekit.core.errors import LimitError, ReadError, UsageError
 
 BLOCK_BYTES = 1 << 21
 GZIP, ZIP, SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 #: below this much unpacked data the compression ratio is not judged
 RATIO_FREE_BYTES = 64 << 20
-MAX_FOLDER_DEPTH = 6
+SMALL_BYTES = 4 << 20
 #: what the unpackers raise on damaged or unfit archives
-_PACKING_FAULTS: tuple[type[Exception], ...] = (
+PACKING_FAULTS: tuple[type[Exception], ...] = (
     OSError, zlib.error, cast("type[Exception]", isal_zlib.error), lzma.LZMAError,
     zipfile.BadZipFile, struct.error, RuntimeError, NotImplementedError, ValueError, KeyError,
 )  # fmt: skip
@@ -47,17 +46,34 @@ class Limits:
     unpacked_bytes: int = 64 << 30
     ratio: int = 250
 
+    @classmethod
+    def of_gib(cls, gib: float) -> Limits:
+        """The limits with so many GiB, at least one byte and at most what a machine can count."""
+        return cls(unpacked_bytes=max(1, int(min(gib, 2.0**32) * 2**30)))
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, or one member of a zip archive."""
+    """One file, or one member of a zip archive.
+
+    Attributes
+    ----------
+    path : Path
+    member : str
+        Empty for a file that is no archive.
+    given : str
+        What the user named, where ``path`` is a temporary copy of what came from a pipe.
+    """
 
     path: Path
     member: str = ""
+    given: str = ""
 
     @property
     def label(self) -> str:
         """The name shown to the user."""
+        if self.given:
+            return self.given
         return f"{self.path}!{self.member}" if self.member else str(self.path)
 
     @property
@@ -106,12 +122,9 @@ class Source:
                 where=self.label,
                 hint="copy it again from where it was written",
             ) from e
-        except _PACKING_FAULTS as e:
-            raise ReadError(
-                f"cannot be unpacked after {done:,} bytes ({_reason(e)})",
-                where=self.label,
-                hint="copy it again or unpack it by hand",
-            ) from e
+        except PACKING_FAULTS as e:
+            what, hint = _fault(e, done)
+            raise ReadError(what, where=self.label, hint=hint) from e
 
     def head(self, limits: Limits, size: int = 4096) -> bytes:
         """The first unpacked bytes, for sniffing."""
@@ -165,10 +178,37 @@ def _put(
             continue
 
 
-def _reason(e: BaseException) -> str:
+def _fault(e: Exception, done: int) -> tuple[str, str]:
+    """What went wrong after so many unpacked bytes, and what to do about it."""
+    if isinstance(e, FileNotFoundError | PermissionError):
+        return f"cannot be opened ({e.strerror})", "check that it is there and that you may read it"
     if isinstance(e, OSError) and e.strerror:
-        return e.strerror
-    return str(e) or type(e).__name__
+        return f"cannot be read after {done:,} bytes ({e.strerror})", "copy it again"
+    if isinstance(e, gzip.BadGzipFile) and "Not a gzipped" in str(e):  # it began as one
+        what = "bytes that are no gzip data follow the gzip data"
+        return what, "unpack it by hand (gzip -dc leaves them out), or copy it again"
+    what = f"cannot be unpacked after {done:,} bytes ({str(e) or type(e).__name__})"
+    return what, "copy it again or unpack it by hand"
+
+
+def small_text(path: str) -> str:
+    """The text of a small regular file, such as one of settings.
+
+    Raises
+    ------
+    OSError, UnicodeDecodeError
+        When it cannot be opened, or is not UTF-8.
+    UsageError
+        When it is no regular file, which may never end, or a large one.
+    """
+    place = Path(path)
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise UsageError("a pipe or device, where a file is needed", where=path)
+    with open(path, "rb") as f:
+        text = f.read(SMALL_BYTES + 1)
+    if len(text) > SMALL_BYTES:
+        raise UsageError(f"larger than {SMALL_BYTES >> 20} MiB, so not what is needed", where=path)
+    return text.decode("utf-8")
 
 
 def _check(source: Source, done: int, packed: int, limits: Limits) -> None:
@@ -201,102 +241,3 @@ def _open(source: Source) -> IO[Any]:
         opened: IO[Any] = igzip.open(source.path, "rb")  # type: ignore[no-untyped-call]
         return opened
     return open(source.path, "rb")  # the caller closes it
-
-
-def find(paths: list[str]) -> tuple[list[Source], list[Note]]:
-    """Expand paths, globs, folders and zip archives into sources, in a stable order.
-
-    Parameters
-    ----------
-    paths : list of str
-        Files, folders (searched down to six levels) or glob patterns.
-
-    Returns
-    -------
-    sources : list of Source
-    notes : list of Note
-        What was left out, and why.
-
-    Raises
-    ------
-    NoTraceError
-        When a path does not exist or nothing is found.
-    """
-    sources: list[Source] = []
-    notes: list[Note] = []
-    for text in paths:
-        for path in _expand(text):
-            if path.is_dir():
-                sources += _walk(path, notes)
-            else:
-                sources += _members(path)
-    unique = list(dict.fromkeys(sources))
-    if not unique and notes:
-        raise NoTraceError(notes[0].text, where=notes[0].file, hint="give the folder it leads to")
-    if not unique:
-        raise NoTraceError("no file found", where=", ".join(paths), hint="give a trace or a folder")
-    return unique, notes
-
-
-def _expand(text: str) -> list[Path]:
-    path = Path(text)
-    if path.exists():
-        return [path]
-    hits = sorted(glob.glob(text, recursive=True), key=natural_key)
-    if hits:
-        return [Path(h) for h in hits]
-    kind = "pattern matches nothing" if glob.has_magic(text) else "no such file or folder"
-    raise NoTraceError(kind, where=text, hint=_near(path))
-
-
-def _near(path: Path) -> str:
-    from tracekit.core.suggest import nearest
-
-    try:
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    except OSError:
-        names = []
-    close = nearest(path.name, names)
-    return f"did you mean {path.parent / close}?" if close else "check the path"
-
-
-def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts ``rank2`` before ``rank10``."""
-    import re
-
-    parts = re.split(r"(\d+)", text)
-    return [(0, int(p[:18]), p) if p.isdigit() and p.isascii() else (1, 0, p) for p in parts if p]
-
-
-def _walk(folder: Path, notes: list[Note]) -> list[Source]:
-    root = folder.resolve()
-    found: list[Source] = []
-    for top, dirs, files in os.walk(folder):
-        depth = len(Path(top).relative_to(folder).parts)
-        dirs[:] = sorted((d for d in dirs if not d.startswith(".")), key=natural_key)
-        if depth >= MAX_FOLDER_DEPTH:
-            dirs[:] = []
-        for name in sorted(files, key=natural_key):
-            path = Path(top, name)
-            if name.startswith(".") or not path.is_file():
-                continue
-            if not path.resolve().is_relative_to(root):
-                text = f"{name} is a link that leads out of the folder; it was not read"
-                notes.append(Note("outside-folder", text, "warning", str(path)))
-                continue
-            found += _members(path)
-    return found
-
-
-def _members(path: Path) -> list[Source]:
-    """The members of a zip archive that can be traces, or the file itself."""
-    try:
-        with open(path, "rb") as f:
-            if f.read(4) != ZIP:
-                return [Source(path)]
-        with zipfile.ZipFile(path) as archive:
-            names = [i.filename for i in archive.infolist() if not i.is_dir()]
-    except _PACKING_FAULTS:
-        return [Source(path)]
-    wanted = [n for n in names if not n.rsplit("/", 1)[-1].startswith((".", "_"))]
-    return [Source(path, n) for n in sorted(wanted, key=natural_key)] or [Source(path)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -17,11 +16,16 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from tracekit.core.errors import Note
+from tracekit.io import temporary
 from tracekit.io.identity import RESULT_SUFFIX, folder, private_folder
 from tracekit.io.table import COLUMNS, EventTable
 
 SUFFIX = ".tracekit.arrow"
 MAX_BYTES = 20 << 30
+#: what trimming leaves of it
+TRIMMED_FRAC = 0.9
+#: so many processes may write at once without passing the cap
+MAX_WRITERS = 16
 _SIDE, _SUM = b"tracekit", b"crc32"
 _DAMAGE = (OSError, ValueError, LookupError, TypeError)
 #: a fragment this old was left by a process that died
@@ -42,6 +46,8 @@ class Store:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or folder()
+        self._seen_bytes: int | None = None  # in the folder, when it was last listed
+        self._written = 0  # bytes, since then
 
     def has(self, key: str) -> bool:
         """Whether there is an entry of that key (sound or not)."""
@@ -71,29 +77,44 @@ class Store:
 
     def put(self, key: str, table: EventTable, source: str) -> str | None:
         """Write an entry; the reason in words when that is not possible, else None."""
-        temporary: str | None = None
+        part: str | None = None
         try:
             private_folder(self.path)
-            handle, temporary = tempfile.mkstemp(suffix=".part", dir=self.path)
+            handle, part = tempfile.mkstemp(suffix=".part", dir=self.path)
             os.close(handle)
-            _save(Path(temporary), table, source)
-            Path(temporary).replace(self.path / (key + SUFFIX))
+            _save(Path(part), table, source)
+            self._written += Path(part).stat().st_size
+            Path(part).replace(self.path / (key + SUFFIX))
         except (OSError, UnicodeEncodeError) as e:  # a text that is no UTF-8 came from a pickle
-            if temporary:
-                _remove(Path(temporary))
+            if part:
+                _remove(Path(part))
             return getattr(e, "strerror", None) or str(e)
-        self._trim()
+        if self._is_trimming_due():
+            self._trim()
         return None
+
+    def _is_trimming_due(self) -> bool:
+        """Whether so much was written since the folder was listed that it may be too large.
+
+        Listing takes long in a folder of many entries; as other processes write too, it is done
+        anew when our part of the room that was left is used up.
+        """
+        if self._seen_bytes is None:
+            return True
+        return self._written * MAX_WRITERS >= MAX_BYTES - self._seen_bytes
 
     def _trim(self) -> None:
         """Drop the least recently used entries beyond the size cap, and old fragments."""
         files = self._files()
         total = sum(size for _, size, _ in files)
+        # some room is made, so that the next listing is not due at once
+        wanted = int(MAX_BYTES * TRIMMED_FRAC) if total > MAX_BYTES else MAX_BYTES
         for _, size, file in sorted(files)[:-1]:
-            if total <= MAX_BYTES:
+            if total <= wanted:
                 break
             _remove(file)
             total -= size
+        self._seen_bytes, self._written = total, 0
         for fragment in self.path.glob("*.part"):
             with suppress(OSError):
                 if time.time() - fragment.stat().st_mtime > _FRAGMENT_S:
@@ -146,12 +167,12 @@ def clear() -> int:
 
 def temporary_store() -> Store:
     """A store of this process alone; the caller removes it with `discard`."""
-    return Store(Path(tempfile.mkdtemp(prefix="tracekit-")))
+    return Store(temporary.make_folder())
 
 
 def discard(store: Store) -> None:
     """Remove a store's folder and all in it."""
-    shutil.rmtree(store.path, ignore_errors=True)
+    temporary.discard(store.path)
 
 
 class _Side(msgspec.Struct):

@@ -5,6 +5,7 @@ Every note speaks of the whole run: thousands of ranks give as many notes as one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -190,8 +191,9 @@ def _launches(facts: Facts) -> Iterator[Note]:
     blind = [f for f in device if not f.has_launches]
     if blind:
         text = (
-            f"{_who(blind)}: no launch records, so device events belong to no step or phase and "
-            "collectives to no group; record with ProfilerActivity.CPU as well"
+            f"{_who(blind)}: no launch records, so device events belong to no step or phase, and "
+            "collectives whose own events do not name their group to none; record with "
+            "ProfilerActivity.CPU as well"
         )
         yield Note("no-launches", text, "warning", _file(blind, facts))
     linked = [f for f in device if f.has_launches]
@@ -229,6 +231,8 @@ def _steps(facts: Facts) -> Iterator[Note]:
         yield limits.no_steps(_who(without), _file(without, facts))
     labels = {f.rank: f.steps for f in timed if f.steps or len(without) < len(timed)}
     yield from limits.uneven_steps(labels)
+    twice = {f.rank: [n for n, k in Counter(f.steps).items() if k > 1 and n >= 0] for f in timed}
+    yield from limits.repeated_steps(twice)
     empty = [f for f in timed if f.empty_steps]
     if empty:
         numbers = {n for f in empty for n in f.empty_steps}

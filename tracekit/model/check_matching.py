@@ -8,6 +8,7 @@ from statistics import median
 
 from tracekit.core.errors import Note
 from tracekit.model import limits
+from tracekit.model.check_groups import group_notes
 from tracekit.model.clock import Clock
 from tracekit.model.collective import Collective
 from tracekit.model.facts import RankFacts
@@ -47,6 +48,7 @@ def matching_notes(run: TraceSet, facts: list[RankFacts]) -> Iterator[Note]:
         return
     yield from _edges(collectives)
     yield from _metadata(run, collectives, facts)
+    yield from group_notes(run, collectives)
     if len(run.ranks) > 1:
         yield from _quality(run, collectives)
         yield from _unmatched(run, collectives, spans)

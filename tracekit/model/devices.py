@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
+from tracekit.core.errors import ReadError
 from tracekit.io.table import EventTable
 from tracekit.model.operations import int_list
 from tracekit.model.trace import COPY, KERNEL, Trace
 
+#: in one file; every device is a rank, and every rank is looked at by itself
+MAX_DEVICES = 1024
+
 
 def devices_of(trace: Trace) -> list[tuple[str, int]]:
-    """(pid, device) pairs that bear kernels, in order of device."""
+    """(pid, device) pairs that bear kernels, in order of device.
+
+    Raises
+    ------
+    ReadError
+        When there are more than a file of a job can hold: each would be a rank.
+    """
     table = trace.table
     rows = trace.sound & (trace.kind == KERNEL)
     if not rows.any():
@@ -21,6 +33,13 @@ def devices_of(trace: Trace) -> list[tuple[str, int]]:
     low = int(device.min(initial=0))
     width = int(device.max(initial=0)) - low + 1
     codes = np.unique(_pid_codes(table)[rows] * width + device - low)
+    if len(codes) > MAX_DEVICES:
+        raise ReadError(
+            f"kernels of {len(codes):,} devices (pairs of pid and device), of which one file holds "
+            f"{MAX_DEVICES:,} at most",
+            where=trace.file,
+            hint="were pids given to single events?",
+        )
     found = [(pids[c // width], c % width + low) for c in codes.tolist()]
     return sorted(found, key=lambda f: (f[1], len(f[0]), f[0]))
 
@@ -35,19 +54,19 @@ def _pid_codes(table: EventTable) -> NDArray[np.int64]:
 
 def rows_of_device(table: EventTable, device: tuple[str, int]) -> NDArray[np.bool_]:
     """Rows of one (pid, device) pair."""
-    pids = sorted({p for p, _ in table.lanes})
-    rows: NDArray[np.bool_] = (_pid_codes(table) == pids.index(device[0])) & (
-        table["device"] == device[1]
-    )
+    lanes = np.array([pid == device[0] for pid, _ in table.lanes] or [False])
+    rows: NDArray[np.bool_] = lanes[table["lane"]] & (table["device"] == device[1])
     return rows
 
 
 def num_strays(trace: Trace, devices: list[tuple[str, int]]) -> int:
     """Device rows that belong to none of several devices: of one without kernels, or of no one."""
-    mine = np.zeros(len(trace.table), dtype=bool)
-    for device in devices:
-        mine |= rows_of_device(trace.table, device)
-    return int((trace.is_device_row & trace.sound & ~mine).sum())
+    table = trace.table
+    known = set(devices)
+    rows = np.flatnonzero(trace.is_device_row & trace.sound)
+    lanes, numbers = table["lane"][rows].tolist(), table["device"][rows].tolist()
+    places = Counter(zip(lanes, numbers, strict=True))
+    return sum(n for (lane, d), n in places.items() if (table.lanes[lane][0], d) not in known)
 
 
 def device_ranks_of(trace: Trace, num_devices: int) -> list[int]:

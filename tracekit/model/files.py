@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracekit.core.errors import NotATraceError, Note, NoTraceError, ReadError, Severity
 from tracekit.io import store as stores
+from tracekit.io.finding import discard_spooled
 from tracekit.io.identity import key_of
 from tracekit.io.pool import num_workers, read_all
 from tracekit.io.registry import read_source
@@ -67,6 +68,15 @@ def read_files(
     sources: list[Source], names: naming.Names, options: OpenOptions, notes: list[Note]
 ) -> list[File]:
     """Read all sources; those that cannot be read become notes."""
+    try:
+        return _read_files(sources, names, options, notes)
+    finally:
+        discard_spooled(sources)
+
+
+def _read_files(
+    sources: list[Source], names: naming.Names, options: OpenOptions, notes: list[Note]
+) -> list[File]:
     given = _store_for(sources, options)
     files: list[File] = []
     errors: list[ReadError] = []
@@ -74,9 +84,13 @@ def read_files(
         if isinstance(table, ReadError):
             errors.append(table)
             continue
+        try:
+            files.append(_file(source, key, table, given, names))
+        except ReadError as unfit:
+            errors.append(unfit)
+            continue
         # an entry may have been made under another path
         notes.extend(replace(n, file=source.label) for n in table.notes)
-        files.append(_file(source, key, table, given, names))
     if not files:
         raise _nothing_readable(errors)
     several = len(sources) > 1

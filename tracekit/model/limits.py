@@ -147,6 +147,19 @@ def no_steps(who: str, file: str = "") -> Note:
     return Note("no-steps", text, "info", file)
 
 
+def repeated_steps(repeated: Mapping[int, Collection[int]]) -> Iterable[Note]:
+    """Step numbers that one rank annotated several times."""
+    held = {rank: steps for rank, steps in repeated.items() if steps}
+    if held:
+        numbers = {n for steps in held.values() for n in steps}
+        text = (
+            f"{ranks_text(held)}: steps annotated more than once: {numbers_text(numbers)}; each "
+            "annotation counts by itself, so what is said of such a step mixes several (was a "
+            "second profiler or training loop running?)"
+        )
+        yield Note("repeated-steps", text)
+
+
 def empty_steps(who: str, steps: Iterable[int], file: str = "") -> Note:
     """Steps annotated on the host whose work was cut off."""
     text = f"{who}: steps without any work (their launches were cut off): {numbers_text(steps)}"

@@ -70,14 +70,31 @@ def enclosing(trace: Trace, candidates: Ints, lanes: Ints, at_ns: Ints) -> Ints:
     out = np.full(len(at_ns), -1, dtype=np.int64)
     table = trace.table
     owner = table["lane"][candidates]
-    for lane in np.intersect1d(owner, lanes):
-        rows = candidates[owner == lane]
+    asked = places_of(lanes)
+    for lane, places in places_of(owner).items():
+        if lane not in asked:
+            continue
+        rows, points = candidates[places], asked[lane]
         rows = rows[np.lexsort((-table["dur_ns"][rows], table["start_ns"][rows]))]
-        points = np.flatnonzero(lanes == lane)
         start = table["start_ns"][rows]
         hit = innermost(start, start + table["dur_ns"][rows], at_ns[points])
         out[points] = np.where(hit >= 0, rows[hit], -1)
     return out
+
+
+def places_of(values: Ints) -> dict[int, Ints]:
+    """Where each value stands, in rising order; one sort however many values there are.
+
+    Examples
+    --------
+    >>> {n: at.tolist() for n, at in places_of(np.array([7, 3, 7])).items()}
+    {3: [1], 7: [0, 2]}
+    """
+    if not len(values):
+        return {}
+    order = np.argsort(values, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True))
 
 
 def innermost(start: Ints, end: Ints, at: Ints) -> Ints:

@@ -7,14 +7,14 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.core.errors import UsageError
+from tracekit.core.errors import UsageError, one_line
 from tracekit.core.suggest import nearest
+from tracekit.io.sources import small_text
 
 Role = Literal["compute", "comm", "memory", "none"]
 #: roles in the order of their codes
@@ -25,6 +25,8 @@ _TABLES = (
 )  # fmt: skip
 #: how much of a name is looked at; patterns with ``.*`` take quadratic time in hostile names
 NAME_LIMIT = 4096
+#: of one element, far above any type there is
+MAX_DTYPE_BYTES = 4096
 _RULE_KEYS = ("role", "pattern", "library", "op")
 
 
@@ -147,7 +149,6 @@ class Names:
         return None
 
 
-@lru_cache(maxsize=8)
 def load(path: str | None = None) -> Names:
     """Load the naming rules, a user's own before the built-in ones.
 
@@ -161,10 +162,15 @@ def load(path: str | None = None) -> Names:
     UsageError
         When the file cannot be read, is no TOML, or holds an unknown key or a bad pattern.
     """
-    text = resources.files("tracekit.model").joinpath("names.toml").read_text("utf-8")
-    builtin = tomllib.loads(text)
-    own = _read(path) if path else {}
-    where = path or "names.toml"
+    return _made(path or "names.toml", "" if path is None else _text(path))
+
+
+@lru_cache(maxsize=8)
+def _made(where: str, text: str) -> Names:
+    """The rules of a user's file of that text, and the built-in ones."""
+    builtin = _builtin()
+    own = _parsed(text, where)
+    _check(own, builtin, where)
     rules = [_rule(r, where) for r in own.get("rule", [])]
     rules += [_rule(r, "names.toml") for r in builtin["rule"]]
     merged = {t: {**builtin[t], **own.get(t, {})} for t in _TABLES if t != "rule"}
@@ -184,14 +190,32 @@ def load(path: str | None = None) -> Names:
     )
 
 
-def _read(path: str) -> dict[str, Any]:
+def _builtin() -> dict[str, Any]:
+    text = resources.files("tracekit.model").joinpath("names.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _text(path: str) -> str:
+    if not path:
+        hint = "give a TOML file, or none for the built-in rules"
+        raise UsageError("the name of the names file is empty", hint=hint)
     try:
-        own = tomllib.loads(Path(path).read_text("utf-8"))
+        return small_text(path)
     except (OSError, UnicodeDecodeError) as e:
         reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
         raise UsageError(f"cannot read the names file ({reason})", where=path) from e
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"not valid TOML: {e}", where=path) from e
+        raise UsageError(f"not valid TOML: {e}", where=where) from e
+    except RecursionError as e:
+        raise UsageError("nested too deeply to be a file of names", where=where) from e
+
+
+def _check(own: dict[str, Any], builtin: dict[str, Any], path: str) -> None:
     for key, value in own.items():
         if key not in _TABLES:
             near = nearest(key, _TABLES) or "rule"
@@ -199,8 +223,15 @@ def _read(path: str) -> dict[str, Any]:
             raise UsageError(f"unknown table {key!r}", where=path, hint=hint)
         if not isinstance(value, list if key == "rule" else dict):
             raise UsageError(f"{key!r} must be written as [[rule]] or [{key}]", where=path)
+    for table in ("host", "categories"):  # their keys mean something to the analysis
+        known = builtin[table]
+        for key in own.get(table, {}):
+            if key not in known:
+                meant = nearest(key, known)
+                hint = f"did you mean {meant}? " if meant else ""
+                hint += f"known keys: {', '.join(known)}"
+                raise UsageError(f"unknown key {key!r} in [{table}]", where=path, hint=hint)
     _check_values(own, path)
-    return own
 
 
 def _check_values(own: dict[str, Any], path: str) -> None:
@@ -210,23 +241,34 @@ def _check_values(own: dict[str, Any], path: str) -> None:
             if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
                 raise UsageError(f"[{table}] {key} must be a list of texts", where=path)
     for key, size in own.get("dtype_bytes", {}).items():
-        if type(size) is not int or size < 0:
+        if type(size) is not int or not 0 <= size <= MAX_DTYPE_BYTES:
             raise UsageError(f"[dtype_bytes] {key} must be a whole number of bytes", where=path)
 
 
 def _rule(raw: Any, where: str) -> Rule:
     if not isinstance(raw, dict) or raw.get("role") not in ROLES or "pattern" not in raw:
         hint = f"each [[rule]] needs role (one of {', '.join(ROLES)}) and pattern"
-        raise UsageError(f"bad rule {raw!r}", where=where, hint=hint)
+        raise UsageError(f"bad rule {_shown(raw)}", where=where, hint=hint)
     if extra := set(raw) - set(_RULE_KEYS):
         hint = f"known keys: {', '.join(_RULE_KEYS)}"
         raise UsageError(f"unknown key {min(extra)!r} in a rule", where=where, hint=hint)
+    for key in ("library", "op"):
+        if not isinstance(raw.get(key, ""), str):
+            raise UsageError(f"{key} = {_shown(raw[key])} in a rule is no text", where=where)
     pattern = _pattern(raw["pattern"], where)
-    return Rule(raw["role"], pattern, str(raw.get("library", "")), raw.get("op"))
+    return Rule(raw["role"], pattern, raw.get("library", ""), raw.get("op"))
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, not too long."""
+    return one_line(repr(value), 80)
 
 
 def _pattern(text: Any, where: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.IGNORECASE)
-    except (re.error, TypeError) as e:
-        raise UsageError(f"bad pattern {text!r}: {e}", where=where) from e
+    except (re.error, TypeError, OverflowError) as e:
+        raise UsageError(f"bad pattern {_shown(text)}: {e}", where=where) from e
+    except RecursionError as e:
+        what = f"bad pattern {_shown(text)}: its brackets are nested too deeply"
+        raise UsageError(what, where=where) from e

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tracekit.core.errors import Note, UsageError
-from tracekit.io.sources import find
+from tracekit.io.finding import find
 from tracekit.model import names as naming
 from tracekit.model.collective import Collective, Matching, match
 from tracekit.model.files import File, OpenOptions, read_files
@@ -164,7 +164,7 @@ def open_run(paths: list[str], *, options: OpenOptions | None = None) -> TraceSe
     """
     options = options or OpenOptions()
     names = naming.load(options.names)
-    sources, notes = find(paths)
+    sources, notes = find(paths, options.limits)
     files = read_files(sources, names, options, notes)
     files = traces_first(files, notes)
     name_ranks(files, notes)

@@ -70,6 +70,8 @@ def rank_in_name(source: Source) -> int | None:
     >>> rank_in_name(Source(Path("rank3/hostA_1.1711964646000000000.pt.trace.json")))
     3
     """
+    if source.given:  # a pipe: the number is that of a descriptor
+        return None
     parts = [source.name, *reversed(Path(source.member or source.path).parts[:-1])]
     for part in parts[:3]:
         stem = re.sub(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.gz$", "", part)

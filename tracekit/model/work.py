@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracekit.core.intervals import measure, union
 from tracekit.model.host import host_work
-from tracekit.model.links import Ints, external_ids_usable, launches, lookup
+from tracekit.model.links import Ints, external_ids_usable, launches, lookup, places_of
 from tracekit.model.names import COMM, COMPUTE, MEMORY, NONE
 from tracekit.model.trace import COLLECTIVE, COPY, RECORDED, Trace
 
@@ -145,8 +145,7 @@ def _clip_absurd(start: Ints, end: Ints, stream: Ints) -> tuple[Ints, int]:
     reaches into its successor alone stays: programmatic dependent launch does that.
     """
     out, clipped = end.copy(), 0
-    for lane in np.unique(stream):
-        rows = np.flatnonzero(stream == lane)
+    for rows in places_of(stream).values():
         s, e = start[rows], end[rows]
         later = np.searchsorted(s, s, side="right")  # equal starts are no later ones
         # the second later event starts after the first, so two are passed if it is
@@ -180,7 +179,11 @@ def _host_work(trace: Trace) -> Work:
     }
     nothing = np.full(len(row), -1, dtype=np.int64)
     lane = trace.table["lane"][row].astype(np.int64)
-    return Work("host", start, end, role, row, nothing, start.copy(), lane, counts)
+    # our own recorder says so where it saw neither operators nor waits
+    known = trace.own.get("compute_known") is not False
+    return Work(
+        "host", start, end, role, row, nothing, start.copy(), lane, counts, compute_known=known
+    )
 
 
 def _recorded_work(trace: Trace) -> Work:

@@ -252,6 +252,85 @@ def test_json_imports_nothing_slow(run: Path, tmp_path: Path) -> None:
     assert slow == ["numpy pyarrow", ""]
 
 
+def test_paths_that_the_encoding_lacks_are_printed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is named in the bytes of the file system, whatever stdout's encoding."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    command = [sys.executable, "-m", "tracekit", "export", run, "--to", "csv", "-o", "\xe9"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [os.fsdecode(line) for line in done.stdout.splitlines()][:1] == ["\xe9/ranks.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
+@pytest.mark.parametrize("more", [(), ("--no-store",)])
+def test_the_output_of_a_command_can_be_given(
+    run: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """What a shell's ``<(command)`` brings is a trace like a file, and leaves nothing behind."""
+    (tmp_path / "tmp").mkdir()
+    text = gzip.decompress((run / "rank1.json.gz").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", "tracekit", "analyze", "/dev/stdin", "--json", *more],
+        input=text,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path / "tmp")},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    document = json.loads(done.stdout)
+    assert [(row["rank"], row["window_us"]) for row in document["ranks"]] == [(1, 350)]
+    assert {note["file"] for note in document["notes"]} <= {"", "/dev/stdin"}
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"totals": {}}', b"[]"])
+def test_a_kept_answer_that_was_changed_is_made_anew(
+    run: Path, tmp_path: Path, text: bytes
+) -> None:
+    """Whatever stands in the place of a kept answer, the answer is that of the traces."""
+    cache = tmp_path / "c"
+    first = tracekit("analyze", run, "--json", cache=cache)
+    (kept,) = cache.glob("*.tracekit.json")
+    kept.write_bytes(text)
+    again = tracekit("analyze", run, "--json", cache=cache)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+
+
+def test_a_folder_that_cannot_be_searched_is_told(run: Path, tmp_path: Path) -> None:
+    """A folder inside that cannot be listed ends with 3, as a file that cannot be read does."""
+    (run / "closed").mkdir()
+    script = (
+        "import os, sys\n"
+        "listed = os.scandir\n"
+        "def refuse(path):\n"
+        "    if os.fspath(path).endswith('closed'):\n"
+        "        raise PermissionError(13, 'Permission denied')\n"
+        "    return listed(path)\n"
+        "os.scandir = refuse\n"
+        "from tracekit.cli.app import main\n"
+        "sys.exit(main(['analyze', sys.argv[1], '--json']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, run],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "TRACEKIT_CACHE": str(tmp_path / "c"), "PYTHONPATH": SOURCES},
+    )
+    assert (done.returncode, done.stderr) == (3, b"")
+    document = json.loads(done.stdout)
+    assert [row["rank"] for row in document["ranks"]] == [0, 1]
+    errors = [note for note in document["notes"] if note["severity"] == "error"]
+    assert [note["file"] for note in errors] == [str(run / "closed")]
+
+
 def test_check_and_export_work_on_files(run: Path, tmp_path: Path) -> None:
     """The other verbs open the same files: `check` is one JSON, `export` names what it wrote."""
     cache = tmp_path / "c"

@@ -111,6 +111,13 @@ def test_undecided_time_does_not_pass_unseen() -> None:
         options.crossed(totals, [options.Threshold("exposed_wait", 29.0)])
 
 
+def test_a_vast_limit_is_as_good_as_none() -> None:
+    """A limit beyond all machines is one that is never reached."""
+    assert options.limits_of(options.Opening(limit_gib=1e300)).unpacked_bytes == 2**62
+    assert options.limits_of(options.Opening(limit_gib=0.5)).unpacked_bytes == 2**29
+    assert options.limits_of(options.Opening(limit_gib=1e-300)).unpacked_bytes == 1
+
+
 @pytest.mark.parametrize("bad", [{"limit_gib": 0.0}, {"limit_gib": math.nan}, {"ranks": "x"}])
 def test_bad_values_are_refused_before_a_file_is_touched(bad: dict[str, Any]) -> None:
     """The options check themselves."""

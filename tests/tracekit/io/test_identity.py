@@ -108,6 +108,39 @@ def test_half_an_answer_is_none(store_folder: Path) -> None:
     assert get_result("k") is None
 
 
+@pytest.mark.parametrize("text", [b"{}", b"", b'{"a": 2}', b"\n{}", b"\xff\0"])
+def test_something_else_in_its_place_is_none(store_folder: Path, text: bytes) -> None:
+    """A file that no answer was written to, or that has changed, is removed and counts as none."""
+    put_result("k", b'{"a": 1}')
+    (file,) = store_folder.iterdir()
+    file.write_bytes(text)
+    assert get_result("k") is None
+    assert list(store_folder.iterdir()) == []
+
+
+def test_an_answer_is_tied_to_its_name(store_folder: Path) -> None:
+    """An answer that was given another's name is none, and so is one with a changed byte."""
+    put_result("k", b'{"a": 1}')
+    (file,) = store_folder.iterdir()
+    whole = file.read_bytes()
+    (store_folder / ("other" + identity.RESULT_SUFFIX)).write_bytes(whole)
+    assert get_result("other") is None
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert get_result("k") is None
+
+
+def test_an_answer_in_a_closed_folder_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the time of use cannot be written, the answer is good all the same."""
+    put_result("k", b'{"a": 1}')
+
+    def refuse(*_args: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.utime", refuse)
+    assert get_result("k") == b'{"a": 1}'
+
+
 def test_an_answer_that_cannot_be_kept_is_lost_quietly(store_folder: Path) -> None:
     """Where the store cannot be written, nothing is kept and nothing is raised."""
     store_folder.write_bytes(b"a file in the place of the folder")

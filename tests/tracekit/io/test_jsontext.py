@@ -330,6 +330,43 @@ def test_pieces_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert longest < 4_096 + 2 * len(row)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":' * 200_000,
+        b"[" * 200_000,
+        b'{"traceEvents": [{"ph": "X", "ts": 1, "dur": 1, "args": ' + b'{"a":' * 200_000,
+        b'{"x": ' + b"[" * 200_000 + b"]" * 200_000 + b', "traceEvents": []}',
+    ],
+)
+def test_brackets_without_end_are_refused_at_once(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nesting that no decoder takes is refused where it passes a limit, with little read on."""
+    monkeypatch.setattr(jsontext, "PIECE_BYTES", 1 << 18)
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            block = text[taken : taken + (1 << 16)] or text[-(1 << 10) :]
+            taken += len(block)
+            yield block
+
+    with pytest.raises(ReadError, match="brackets are nested more than 50,000 deep near byte"):
+        kineto.read(endless(), "trace.json")
+    assert taken < 2 << 20
+
+
+def test_an_event_nested_too_deep_costs_itself() -> None:
+    """An event nested deeper than can be decoded, but not without end, is the only one dropped."""
+    event = '{"ph": "X", "name": "k", "ts": 1, "dur": 1, "args": {"x": %s}}'
+    deep = event % ("[" * 20_000 + "]" * 20_000)
+    table = read(f'{{"traceEvents": [{event % 1}, {deep}, {event % 2}]}}'.encode())
+    assert len(table) == 2
+    assert [n.code for n in table.notes] == ["mended-unreadable-event"]
+
+
 def test_many_events_that_never_end_take_no_quadratic_time() -> None:
     """A file of nothing but event beginnings is refused, without scanning on from each of them."""
     text = b'{"traceEvents":[' + b'{"ph":"X","name":"' * 100_000

@@ -201,6 +201,32 @@ def test_an_interrupt_stops_at_once(
     assert capfd.readouterr() == ("", "")
 
 
+def test_an_interrupt_while_jobs_are_given_out(
+    tmp_path: Path,
+    odd_workers: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interrupted before all jobs are given out, reading ends at once as well."""
+    slow = [
+        Source(source.path.rename(source.path.with_name("slow.json")))
+        for at in range(3)
+        for source in traces(tmp_path / str(at), 1)
+    ]
+    given = pool.ThreadPoolExecutor.submit
+
+    def submit(self: Any, *job: Any) -> Any:
+        if job[2] is slow[2]:
+            raise StopHere
+        return given(self, *job)
+
+    monkeypatch.setattr(pool.ThreadPoolExecutor, "submit", submit)
+    begun = time.monotonic()
+    with pytest.raises(StopHere):
+        read_all(keyed(slow), Store(), Limits(), 2)
+    assert time.monotonic() - begun < 30
+    assert all(w.poll() is not None for w in odd_workers)
+
+
 def test_ctrl_c_is_not_for_workers() -> None:
     """A worker is in a session of its own, so that the terminal's Ctrl-C reaches only us."""
     worker = pool._start()

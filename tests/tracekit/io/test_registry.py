@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import pickle
 import subprocess
 import sys
@@ -13,8 +16,9 @@ import pytest
 
 from tests.builder import Kineto
 from tracekit.core.errors import LimitError, NotATraceError, ReadError, TracekitError
+from tracekit.io.finding import find
 from tracekit.io.registry import HEAD_BYTES, read_source
-from tracekit.io.sources import Limits, Source, find
+from tracekit.io.sources import Limits, Source
 from tracekit.io.table import EventTable
 
 TEXT = Kineto(5, 8).kernel(0, 5).text()
@@ -67,6 +71,15 @@ def test_a_flight_recorder_dump_is_recognised(tmp_path: Path) -> None:
         (b"%PDF-1.7", "a PDF document"),
         (b"PAR1....", "a Parquet file"),
         (b"ARROW1\0\0", "an Arrow file"),
+        (bz2.compress(TEXT), r"packed with bzip2, not a Kineto trace; unpack it first \(bunzip2\)"),
+        (lzma.compress(TEXT), "packed with xz"),
+        (lzma.compress(TEXT, lzma.FORMAT_ALONE), "packed with lzma"),
+        (b"\x28\xb5\x2f\xfd\x04\x00" + b"\0" * 80, "packed with Zstandard"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", "a 7-Zip archive"),
+        (b"t.json" + b"\0" * 251 + b"ustar  \0", "a tar archive"),
+        (TEXT.decode().encode("utf-16"), "a text in UTF-16, where JSON is UTF-8; .*iconv"),
+        (TEXT.decode().encode("utf-16-le"), "a text in UTF-16"),
+        (TEXT.decode().encode("utf-16-be"), "a text in UTF-16"),
         (b"hello, this is text", "neither JSON nor a flight-recorder dump"),
         (b"<html></html>", "neither JSON nor a flight-recorder dump"),
         (b'"just a string"', "neither JSON nor a flight-recorder dump"),
@@ -83,7 +96,7 @@ def test_other_formats_are_named(tmp_path: Path, head: bytes, words: str) -> Non
         read(tmp_path / "t.json", head)
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "t.json") in str(caught.value)
-    assert isinstance(caught.value, NotATraceError) or "damaged" in words
+    assert isinstance(caught.value, NotATraceError) or "damaged" in words or "16" in words
 
 
 def test_words_of_other_formats_in_a_trace_mean_nothing(tmp_path: Path) -> None:
@@ -108,6 +121,18 @@ def test_a_damaged_zip_is_told(tmp_path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:-cut])
     (source,) = find([str(path)])[0]
     with pytest.raises(ReadError, match="zip archive that is damaged or holds no file"):
+        read_source(source, Limits())
+
+
+def test_an_archive_in_an_archive_is_told(tmp_path: Path) -> None:
+    """A zip archive that is a member of another is called that, not damaged."""
+    path, inner = tmp_path / "t.zip", io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("t.json", TEXT)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("in.zip", inner.getvalue())
+    (source,) = find([str(path)])[0]
+    with pytest.raises(NotATraceError, match=r"a zip archive inside .*; unpack the outer"):
         read_source(source, Limits())
 
 

@@ -1,4 +1,4 @@
-"""What a path stands for, how it is unpacked, and where that stops."""
+"""How a file is unpacked, and where that stops."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.builder import Kineto
-from tracekit.core.errors import LimitError, NoTraceError, ReadError
+from tracekit.core.errors import LimitError, ReadError
 from tracekit.io import sources
-from tracekit.io.sources import Limits, Source, find, natural_key, prefetch
+from tracekit.io.finding import find
+from tracekit.io.sources import Limits, Source, prefetch
 
 TEXT = Kineto().kernel(0, 5).text()
 MANY = Limits()
-
-
-def names(found: list[Source]) -> list[str]:
-    """Last parts of the sources' names."""
-    return [s.name for s in found]
 
 
 def unpacked(path: Path, limits: Limits = MANY) -> list[bytes]:
@@ -35,87 +31,6 @@ def unpacked(path: Path, limits: Limits = MANY) -> list[bytes]:
 def drained(blocks: Iterator[bytes], got: list[bytes]) -> None:
     """Take all blocks there are, so that what came before an error can be seen."""
     got.extend(blocks)
-
-
-# -- which files ------------------------------------------------------------------------------
-
-
-def test_numbers_sort_as_numbers() -> None:
-    """Rank 2 comes before rank 10, however the numbers are written."""
-    ranks = ["rank10", "rank2", "rank1", "rank02b", "a", "rank"]
-    assert sorted(ranks, key=natural_key) == ["a", "rank", "rank1", "rank02b", "rank2", "rank10"]
-
-
-def test_a_folder_is_searched_in_natural_order(tmp_path: Path) -> None:
-    """A folder gives the files of all its folders; hidden ones and what lies too deep are left."""
-    for name in ("r10/t.json", "r2/t.json", "r2/a.json", ".hidden/t.json", "r2/.t.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(TEXT)
-    deep = tmp_path.joinpath(*"abcdefgh")
-    deep.mkdir(parents=True)
-    (deep / "t.json").write_bytes(TEXT)
-    (deep.parents[1] / "t.json").write_bytes(TEXT)
-    found, notes = find([str(tmp_path)])
-    shown = [str(s.path.relative_to(tmp_path)) for s in found]
-    assert shown == ["a/b/c/d/e/f/t.json", "r2/a.json", "r2/t.json", "r10/t.json"]
-    assert notes == []
-
-
-def test_a_given_file_is_the_only_one(tmp_path: Path) -> None:
-    """Asked for one file of a folder, no other is looked at."""
-    for name in ("kineto.0.json", "kineto.1.json", "et.0.json"):
-        (tmp_path / name).write_bytes(TEXT)
-    assert names(find([str(tmp_path / "kineto.0.json")])[0]) == ["kineto.0.json"]
-
-
-def test_patterns_and_repeated_paths(tmp_path: Path) -> None:
-    """A pattern gives its hits in natural order; a file named twice is one source."""
-    for name in ("a10.json", "a9.json", "b.json"):
-        (tmp_path / name).write_bytes(TEXT)
-    paths = [str(tmp_path / "a*.json"), str(tmp_path / "a9.json"), str(tmp_path / "**" / "b.json")]
-    assert names(find(paths)[0]) == ["a9.json", "a10.json", "b.json"]
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("traec.json", r"no such file or folder; did you mean .*trace\.json"),
-        ("zzzzz", "no such file or folder; check the path"),
-        ("x*.json", "pattern matches nothing"),
-        ("empty", "no file found; give a trace or a folder"),
-    ],
-)
-def test_what_is_not_there_is_told(tmp_path: Path, path: str, words: str) -> None:
-    """A path that leads nowhere is one line that names it, with the nearest name there is."""
-    (tmp_path / "trace.json").write_bytes(TEXT)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(NoTraceError, match=words) as caught:
-        find([str(tmp_path / path)])
-    assert str(tmp_path / path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_links_that_leave_the_folder_are_not_followed(tmp_path: Path) -> None:
-    """A link out of the folder is left out and told; one that stays inside is read."""
-    (tmp_path / "secret.json").write_bytes(TEXT)
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "trace.json").write_bytes(TEXT)
-    (run / "out.json").symlink_to(tmp_path / "secret.json")
-    (run / "in.json").symlink_to("trace.json")
-    (run / "dangling.json").symlink_to("nowhere")
-    (run / "folder").symlink_to(tmp_path, target_is_directory=True)
-    found, notes = find([str(run)])
-    assert names(found) == ["in.json", "trace.json"]
-    assert [n.code for n in notes] == ["outside-folder"]
-    assert "out.json" in notes[0].text
-
-
-def test_pipes_and_sockets_are_no_files(tmp_path: Path) -> None:
-    """What would block when opened is not taken for a file of the folder."""
-    os.mkfifo(tmp_path / "pipe.json")
-    (tmp_path / "trace.json").write_bytes(TEXT)
-    assert names(find([str(tmp_path)])[0]) == ["trace.json"]
 
 
 # -- unpacking --------------------------------------------------------------------------------
@@ -139,24 +54,6 @@ def test_content_decides_not_the_name(tmp_path: Path, name: str, kind: str) -> N
     assert unpacked(path) == [TEXT]
 
 
-def test_a_zip_holds_several_traces(tmp_path: Path) -> None:
-    """Each file of an archive is a source of its own, named after archive and member."""
-    path = tmp_path / "run.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in (
-            "run/rank10.json",
-            "run/rank2.json",
-            "__MACOSX/._x",
-            "run/.DS_Store",
-            "run/d/",
-        ):
-            archive.writestr(name, b"" if name.endswith("/") else TEXT)
-    found, _ = find([str(path)])
-    assert names(found) == ["rank2.json", "rank10.json"]
-    assert found[0].label == f"{path}!run/rank2.json"
-    assert [b"".join(s.blocks(MANY)) for s in found] == [TEXT, TEXT]
-
-
 def test_a_member_s_path_is_only_a_name(tmp_path: Path) -> None:
     """An archive that names files outside of it is read from itself, and nothing is written."""
     path = tmp_path / "in" / "evil.zip"
@@ -172,7 +69,7 @@ def test_a_member_s_path_is_only_a_name(tmp_path: Path) -> None:
 PACKED = gzip.compress(bytes(range(256)) * 600 + os.urandom(3000))
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "flipped head", "inserted", "no file"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "flipped head", "inserted"])
 def test_damaged_archives_are_one_line(tmp_path: Path, damage: str) -> None:
     """Whatever is wrong with a packed file, it is one line that says how far it could be read."""
     path = tmp_path / "t.json.gz"
@@ -182,16 +79,32 @@ def test_damaged_archives_are_one_line(tmp_path: Path, damage: str) -> None:
         "flipped": PACKED[:middle] + bytes([PACKED[middle] ^ 0x55]) + PACKED[middle + 1 :],
         "flipped head": PACKED[:2] + b"\x63" + PACKED[3:],
         "inserted": PACKED[:middle] + b"xxxx" + PACKED[middle:],
-        "no file": b"",
     }[damage]
     path.write_bytes(text)
     source = Source(path)
-    if damage == "no file":
-        path.unlink()
     with pytest.raises(ReadError, match="unpacked") as caught:
         list(source.blocks(MANY))
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened_is_no_archive(tmp_path: Path) -> None:
+    """A file that went away is not said to be one that cannot be unpacked."""
+    with pytest.raises(
+        ReadError, match=r"cannot be opened \(No such file or directory\)"
+    ) as caught:
+        list(Source(tmp_path / "t.json.gz").blocks(MANY))
+    assert "unpack" not in str(caught.value)
+
+
+def test_what_follows_gzip_data_is_told(tmp_path: Path) -> None:
+    """Bytes behind the gzip data are called that; zeros, which tapes leave, are no hindrance."""
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(TEXT) + bytes(100))
+    assert unpacked(path) == [TEXT]
+    path.write_bytes(gzip.compress(TEXT) + b"other data")
+    with pytest.raises(ReadError, match="no gzip data follow the gzip data; unpack it by hand"):
+        unpacked(path)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -269,6 +269,42 @@ def test_the_newest_entry_stays_however_large(
     assert [f.name for f in store_folder.iterdir()] == ["b" + SUFFIX]
 
 
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Fills with the folders that are listed."""
+    seen: list[Path] = []
+    listed = stores._entries_in
+
+    def counted(path: Path) -> list[Path]:
+        seen.append(path)
+        return listed(path)
+
+    monkeypatch.setattr(stores, "_entries_in", counted)
+    return seen
+
+
+def test_the_folder_is_listed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing many small entries lists the folder once: the cost of one does not grow."""
+    seen, store = listings(monkeypatch), Store()
+    for at in range(50):
+        store.put(f"key{at}", table(), "trace.json")
+    assert len(seen) == 1
+
+
+def test_several_writers_keep_the_cap(store_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that do not know of each other never fill the folder beyond the cap."""
+    Store().put("size", table(), "trace.json")
+    size = entry(store_folder).stat().st_size
+    cap = 100 * size
+    monkeypatch.setattr(stores, "MAX_BYTES", cap)
+    writers, seen = [Store() for _ in range(8)], listings(monkeypatch)
+    for at in range(400):
+        writers[at % 8].put(f"key{at}", table(), "trace.json")
+        used = sum(file.stat().st_size for file in store_folder.iterdir())
+        assert used <= cap + size, at
+    assert used > 0.8 * cap
+    assert len(seen) < 400
+
+
 def test_fragments_of_the_dead_are_removed(store_folder: Path) -> None:
     """What a killed writer left goes after an hour; a fragment in the making stays."""
     store_folder.mkdir()

@@ -279,8 +279,8 @@ def test_launches_that_are_absent() -> None:
     """Without the host's rows nothing can be said of steps and groups."""
     run = run_of(Kineto(0, 1).kernel(0, 10, GEMM))
     assert texts(run)["no-launches"] == (
-        "rank 0: no launch records, so device events belong to no step or phase and collectives "
-        "to no group; record with ProfilerActivity.CPU as well"
+        "rank 0: no launch records, so device events belong to no step or phase, and collectives "
+        "whose own events do not name their group to none; record with ProfilerActivity.CPU as well"
     )
 
 
@@ -631,6 +631,65 @@ def test_unknown_sizes() -> None:
             "not for libraries that bypass torch.distributed"
         ),
     )
+
+
+def test_ranks_outside_the_world() -> None:
+    """Ranks beyond the stated size of the job are told, of files and of groups' lists apart."""
+    found = texts(run_of(one_file(0, 2), one_file(5, 2)))
+    assert found["rank-outside-world"].startswith("rank 5 is outside of a job of 2 ranks")
+
+    def far(_rank: int, _step: int, args: dict[str, Any]) -> dict[str, Any]:
+        return args | {"Process Group Ranks": "[0, 1, 7]", "Group size": 3}
+
+    found = texts(several(change=far))
+    assert "rank-outside-world" not in found
+    assert found["group-outside-world"].startswith(
+        "collectives list rank 7 among the members of their groups, outside of a job of 2 ranks"
+    )
+    assert not {"rank-outside-world", "group-outside-world"} & texts(several()).keys()
+
+
+def test_a_group_size_that_is_not_that_of_its_list() -> None:
+    """A size that contradicts the list of ranks is told with both; a list cut short is not."""
+
+    def odd(rank: int, step: int, args: dict[str, Any]) -> dict[str, Any]:
+        return args | {"Group size": 3} if (rank, step) in ((0, 3), (0, 4)) else args
+
+    text = texts(several(change=odd))["group-size"]
+    assert text.startswith(
+        "2 operations state a group size that is not the number of ranks they list, such as '3' "
+        "with '[0, 1]' in group '0'"
+    )
+
+    def cut(_rank: int, _step: int, args: dict[str, Any]) -> dict[str, Any]:
+        return args | {"Process Group Ranks": "[0, 1, ...]", "Group size": 3}
+
+    assert "group-size" not in texts(several(change=cut))
+
+
+def test_sizes_that_differ_between_members() -> None:
+    """Members that state different message sizes are told, with the sizes and ranks of one."""
+
+    def uneven(rank: int, step: int, args: dict[str, Any]) -> dict[str, Any]:
+        if (rank, step) == (1, 4):
+            return args | {"In msg nelems": 2000, "Out msg nelems": 2000}
+        return args
+
+    text = texts(several(change=uneven))["uneven-sizes"]
+    assert text.startswith(
+        "the members of 1 of 5 collectives state different message sizes, such as all_reduce with "
+        "4,000 bytes on rank 0; 8,000 bytes on rank 1"
+    )
+    assert "uneven-sizes" not in texts(several())
+
+
+def test_a_step_that_is_annotated_twice() -> None:
+    """Two annotations of one step are told, since each counts by itself."""
+    first, second = one_file(0), one_file(1)
+    second.step(5, 550, 590)
+    text = texts(run_of(first, second))["repeated-steps"]
+    assert text.startswith("rank 1: steps annotated more than once: 5; each annotation counts")
+    assert "repeated-steps" not in texts(several())
 
 
 def test_lists_cut_short() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tracekit.core.errors import UsageError
+from tracekit.io.sources import SMALL_BYTES
 from tracekit.model.names import load
 
 NAMES = load()
@@ -346,6 +348,16 @@ def test_a_user_s_rules_come_first_and_tables_are_merged(tmp_path: Path) -> None
         ("[dtype_bytes]\nFloat4 = true", r"\[dtype_bytes\] Float4 must be a whole number"),
         ("[dtype_bytes]\nFloat4 = -1", r"\[dtype_bytes\] Float4 must be a whole number"),
         ("not toml", "not valid TOML"),
+        ("[[rule]]\nrole = 'comm'\npattern = 'x'\nop = 5", "op = 5 in a rule is no text"),
+        ("[[rule]]\nrole = 'comm'\npattern = 'x'\nop = {a = 1}", "op = .* in a rule is no text"),
+        ("[[rule]]\nrole = 'comm'\npattern = 'x'\nlibrary = []", "library = .* is no text"),
+        ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("[host]\nspan = '" + "(" * 5000 + ")" * 5000 + "'", "brackets are nested too deeply"),
+        ("[host]\nspan = 'a{99999999999999999999}'", "bad pattern"),
+        ("[host]\nspna = 'x'", r"unknown key 'spna' in \[host\]; did you mean span\? known keys"),
+        ("[host]\nzzz = 'x'", r"unknown key 'zzz' in \[host\]; known keys: span, call, wait,"),
+        ("[categories]\nkernels = ['x']", r"unknown key 'kernels' .*did you mean kernel\?"),
+        ("[dtype_bytes]\nFloat4 = 5000", r"\[dtype_bytes\] Float4 must be a whole number"),
     ],
 )
 def test_a_faulty_names_file_is_one_line(tmp_path: Path, text: str, words: str) -> None:
@@ -366,6 +378,30 @@ def test_a_names_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
         load(str(tmp_path / "bad.toml"))
+
+
+def test_what_is_no_small_file_is_no_names_file(tmp_path: Path) -> None:
+    """A pipe or device, which may never end, a large file and an empty name are refused."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large.toml").write_bytes(b"#" * (SMALL_BYTES + 1))
+    for path, words in (
+        (str(tmp_path / "pipe"), "a pipe or device, where a file is needed"),
+        ("/dev/zero", "a pipe or device, where a file is needed"),
+        (str(tmp_path / "large.toml"), "larger than 4 MiB"),
+        ("", "the name of the names file is empty"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            load(path)
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    """Rules that were changed between two openings count from then on."""
+    own = tmp_path / "names.toml"
+    for role in ("comm", "memory"):
+        own.write_text(f"[[rule]]\nrole = '{role}'\npattern = '^mine'")
+        rule = load(str(own)).rule("mine")
+        assert rule is not None
+        assert rule.role == role
 
 
 def test_hostile_names_are_only_text() -> None:
