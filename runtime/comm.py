@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,28 +14,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.grid import Grid
+from runtime.agreement import Agreement, Call
+from runtime.grid import Axis, Grid
+from runtime.trace.records import Log, Record
+
+#: torch renamed these two in 2.13
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
-
-
-@dataclass(slots=True)
-class Record:
-    """One collective as the runtime saw it; times are unix ns, None where not known."""
-
-    seq: int
-    op: str
-    axis: str
-    group: str
-    bytes: int
-    dtype: str
-    phase: str
-    layer: str
-    step: int
-    issue_ns: int
-    start_ns: int | None = None
-    end_ns: int | None = None
-    wait_ns: int | None = None
 
 
 class Handle:
@@ -53,19 +41,25 @@ class Handle:
         finish: Callable[[], None] | None = None,
         record: Record | None = None,
         keep: Tensor | None = None,
+        log: Log | None = None,
     ) -> None:
         self.result = result
         self._keep = keep  # what is sent must live until the work is done
-        self._work, self._finish, self._record = work, finish, record
+        self._work, self._finish, self._record, self._log = work, finish, record, log
 
     def wait(self) -> Tensor:
         """Block until the result is there; a second call returns at once."""
-        if self._work is not None:
-            begin = time.time_ns()
-            self._work.wait()
-            if self._record is not None:
-                self._record.wait_ns = time.time_ns() - begin
-            self._work = None
+        work, self._work = self._work, None
+        if work is not None:
+            record = self._record
+            if record is None or self._log is None:
+                work.wait()
+            else:
+                record.wait_thread = threading.get_native_id()
+                record.wait_start_ns = time.time_ns()
+                with self._log.waiting():
+                    work.wait()
+                record.wait_ns = time.time_ns() - record.wait_start_ns
         if self._finish is not None:
             finish, self._finish = self._finish, None
             finish()
@@ -79,34 +73,43 @@ class Comm:
     Parameters
     ----------
     grid : Grid
-    keep : bool
-        Whether to keep a record of every collective (for the trace).
+    agreement : Agreement, optional
+        Compares every collective across its group before it is issued (slow; for debugging).
+    delay : callable, optional
+        Called with axis and bytes before each collective is issued (a slow link put in on purpose).
 
     Attributes
     ----------
-    phase, layer, step
-        What the next collectives belong to; set by `during` and the training loop.
+    log : Log
+        Phase and step that the next collectives belong to, and their records while a recorder
+        has a window open.
     volume : Counter
         Message bytes sent so far by (axis, operation, kind).
     """
 
     grid: Grid
-    keep: bool = True
-    phase: str = "setup"
-    layer: str = ""
-    step: int = 0
-    records: list[Record] = field(default_factory=list)
+    agreement: Agreement | None = None
+    delay: Callable[[str, int], None] | None = None
+    log: Log = field(default_factory=lambda: Log(phase="setup"))
     volume: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    _seq: Counter[str] = field(default_factory=Counter)
 
-    @contextmanager
-    def during(self, phase: str) -> Iterator[None]:
+    @property
+    def phase(self) -> str:
+        """Phase of the next collectives."""
+        return self.log.phase
+
+    @property
+    def step(self) -> int:
+        """Training step of the next collectives."""
+        return self.log.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.log.step = step
+
+    def during(self, phase: str) -> AbstractContextManager[None]:
         """Name the phase of the collectives issued inside."""
-        before, self.phase = self.phase, phase
-        try:
-            yield
-        finally:
-            self.phase = before
+        return self.log.during(phase)
 
     # -- operations ---------------------------------------------------------------------------
 
@@ -114,12 +117,15 @@ class Comm:
         self, tensor: Tensor, axis: str, kind: str, *, op: str = "sum", layer: str = ""
     ) -> Handle:
         """Reduce in place over an axis; asynchronous."""
-        group = self.grid[axis].group
-        if group is None:
+        place = self.grid[axis]
+        if place.group is None:
             return Handle(tensor)
-        record = self._note("all_reduce", axis, kind, tensor, layer)
-        work = dist.all_reduce(tensor, op=OPS[op], group=group, async_op=True)
-        return Handle(tensor, work, record=record)
+
+        def call(source: Tensor) -> Any:
+            return dist.all_reduce(source, op=OPS[op], group=place.group, async_op=True)
+
+        work, record = self._issue("all_reduce", place, kind, tensor, layer, tensor, call)
+        return Handle(tensor, work, record=record, log=self.log)
 
     def all_gather(self, shard: Tensor, axis: str, kind: str, *, layer: str = "") -> Handle:
         """Concatenate flat shards along an axis; asynchronous.
@@ -137,10 +143,14 @@ class Comm:
         if place.group is None:
             return Handle(shard)
         whole = shard.new_empty(shard.numel() * place.size)
-        record = self._note("all_gather", axis, kind, whole, layer)
         source = shard.contiguous()
-        work = dist.all_gather_into_tensor(whole, source, group=place.group, async_op=True)
-        return Handle(whole, work, record=record, keep=source)
+
+        def call(source: Tensor) -> Any:
+            into = whole.view(-1, *source.shape[1:])
+            return _gather(into, source, group=place.group, async_op=True)
+
+        work, record = self._issue("all_gather", place, kind, whole, layer, source, call)
+        return Handle(whole, work, record=record, keep=source, log=self.log)
 
     def reduce_scatter(self, whole: Tensor, axis: str, kind: str, *, layer: str = "") -> Handle:
         """Sum flat tensors over an axis and keep this rank's part; asynchronous.
@@ -160,18 +170,27 @@ class Comm:
         place = self.grid[axis]
         if place.group is None:
             return Handle(whole)
-        record = self._note("reduce_scatter", axis, kind, whole, layer)
         part = whole.new_empty(whole.numel() // place.size)
-        if dist.get_backend(place.group) == "gloo":
-            parts = torch.empty_like(whole)
-            work = dist.all_to_all_single(parts, whole, group=place.group, async_op=True)
+        if place.backend != "gloo":
 
-            def add() -> None:
-                torch.sum(parts.view(place.size, -1), dim=0, out=part)
+            def scatter(source: Tensor) -> Any:
+                return _scatter(part, source, group=place.group, async_op=True)
 
-            return Handle(part, work, finish=add, record=record)
-        work = dist.reduce_scatter_tensor(part, whole, group=place.group, async_op=True)
-        return Handle(part, work, record=record)
+            work, record = self._issue("reduce_scatter", place, kind, whole, layer, whole, scatter)
+            return Handle(part, work, record=record, log=self.log)
+        parts = torch.empty_like(whole)
+
+        def exchange(source: Tensor) -> Any:
+            into = parts.view(source.shape)
+            return dist.all_to_all_single(into, source, group=place.group, async_op=True)
+
+        def add() -> None:
+            torch.sum(parts.view(place.size, -1), dim=0, out=part)
+
+        work, record = self._issue("reduce_scatter", place, kind, whole, layer, whole, exchange)
+        if record is not None:
+            record.span = "all_to_all"
+        return Handle(part, work, finish=add, record=record, keep=whole, log=self.log)
 
     def sum_over(self, tensor: Tensor, axes: tuple[str, ...], kind: str, layer: str = "") -> Tensor:
         """Sum in place over several axes in turn; blocks."""
@@ -181,29 +200,78 @@ class Comm:
 
     def barrier(self) -> None:
         """Wait for all ranks of the job."""
-        if dist.is_initialized():
-            dist.barrier()
+        place = self.grid.world
+        if place.group is not None:
+
+            def call(_: Tensor) -> Any:
+                return dist.barrier(group=place.group, async_op=True)
+
+            nothing = torch.empty(0)
+            work, record = self._issue("barrier", place, "barrier", nothing, "", nothing, call)
+            Handle(nothing, work, record=record, log=self.log).wait()
 
     # -- records ------------------------------------------------------------------------------
 
-    def _note(self, op: str, axis: str, kind: str, message: Tensor, layer: str) -> Record | None:
-        """Count and record a collective; the message is what nccl-tests calls its size."""
+    def _issue(
+        self,
+        op: str,
+        place: Axis,
+        kind: str,
+        message: Tensor,
+        layer: str,
+        source: Tensor,
+        call: Callable[[Tensor], Any],
+    ) -> tuple[Any, Record | None]:
+        """Count a collective and call it; the message is what nccl-tests calls its size."""
+        log = self.log
         size = message.numel() * message.element_size()
-        self.volume[axis, op, kind] += size
-        self._seq[axis] += 1
-        if not self.keep:
-            return None
-        record = Record(
-            seq=self._seq[axis],
+        self.volume[place.name, op, kind] += size
+        if self.delay is not None:
+            self.delay(place.axis, size)
+        if self.agreement is not None:
+            self._agree(self.agreement, op, place, message, layer or kind)
+        if not log.active:
+            return call(source), None
+        record = self._record(op, place, message, source, layer or kind)
+        if log.tags and place.backend == "gloo":
+            source = log.tag(record, source)
+        with log.issuing(record, message):
+            work = call(source)
+        log.issued(record, work)
+        return work, record
+
+    def _record(self, op: str, place: Axis, message: Tensor, source: Tensor, layer: str) -> Record:
+        n = source.numel()
+        return Record(
+            seq=place.next_seq(),
             op=op,
-            axis="z" if axis == "z_rs" else axis,
-            group=axis,
-            bytes=size,
+            axis=place.axis,
+            group=place.name,
+            bytes=message.numel() * message.element_size(),
             dtype=str(message.dtype).removeprefix("torch."),
-            phase=self.phase,
-            layer=layer or kind,
-            step=self.step,
+            phase=self.log.phase,
+            layer=layer,
+            step=self.log.step,
             issue_ns=time.time_ns(),
+            pg_name=place.pg_name,
+            ranks=place.ranks,
+            in_elems=n,
+            out_elems=n // place.size if op == "reduce_scatter" else message.numel(),
+            span=op,
+            thread=threading.get_native_id(),
         )
-        self.records.append(record)
-        return record
+
+    def _agree(
+        self, agreement: Agreement, op: str, place: Axis, message: Tensor, layer: str
+    ) -> None:
+        call = Call(
+            group=place.name,
+            op=op,
+            elems=message.numel(),
+            dtype=str(message.dtype).removeprefix("torch."),
+            seq=place.next_seq(),
+            step=self.log.step,
+            phase=self.log.phase,
+            layer=layer,
+        )
+        agreement.check(place, call)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import product
 
+import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 #: the axes, in the default order from innermost (consecutive ranks) to outermost
 AXES = ("x", "y", "z", "data")
 #: gradients of z are reduced on a communicator of their own, so that they do not queue behind the
 #: weight gathers
 GROUPS = ("x", "y", "z", "z_rs", "data")
+#: the group of all ranks of the job
+WORLD = "world"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,8 @@ class Axis:
         Global ranks along it.
     group : ProcessGroup or None
         None for an axis of one, on which nothing is ever sent.
+    backend, pg_name : str
+        Of the group, as torch calls them; empty without one.
     """
 
     name: str
@@ -133,6 +139,23 @@ class Axis:
     index: int
     ranks: tuple[int, ...]
     group: ProcessGroup | None = field(repr=False)
+    backend: str = field(init=False)
+    pg_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        backend = "" if self.group is None else str(dist.get_backend(self.group))
+        object.__setattr__(self, "backend", backend)
+        object.__setattr__(self, "pg_name", "" if self.group is None else self.group.group_name)
+
+    @property
+    def axis(self) -> str | None:
+        """The axis it lies along: ``z`` of ``z_rs``; None for all ranks of the job."""
+        return None if self.name == WORLD else axis_of(self.name)
+
+    def next_seq(self) -> int:
+        """Torch's sequence number of the next collective on its group."""
+        assert self.group is not None
+        return int(self.group._get_sequence_number_for_group()) + 1
 
 
 class Grid:
@@ -156,6 +179,9 @@ class Grid:
         self.shape = shape
         self.coords = shape.coords(self.rank)
         self.axes = {name: self._make(name) for name in GROUPS}
+        everyone = None if self.world_size == 1 else dist.group.WORLD
+        ranks = tuple(range(self.world_size))
+        self.world = Axis(WORLD, self.world_size, self.rank, ranks, everyone)
 
     def _make(self, name: str) -> Axis:
         shape = self.shape
@@ -172,13 +198,58 @@ class Grid:
     def __getitem__(self, axis: str) -> Axis:
         return self.axes[axis]
 
+    def part(self, axis: str, size: int) -> str:
+        """Cut an axis into groups of consecutive ranks; all ranks must call this alike.
+
+        Returns
+        -------
+        str
+            The name under which `Grid` has this rank's group, for example ``y_2``.
+        """
+        name, whole = f"{axis}_{size}", self.axes[axis]
+        if name in self.axes:
+            return name
+        own: ProcessGroup | None = None
+        first = whole.index // size * size
+        mine = whole.ranks[first : first + size]
+        if size > 1:
+            for line in _all_members(self.shape, axis):
+                for at in range(0, whole.size, size):
+                    ranks = line[at : at + size]
+                    group = dist.new_group(list(ranks), group_desc=name)
+                    if ranks == mine:
+                        own = group
+        self.axes[name] = Axis(name, size, whole.index - first, mine, own)
+        return name
+
+    def mesh(self) -> DeviceMesh | None:
+        """The same groups as a `DeviceMesh`, outermost axis first; None without a group.
+
+        Axes of one are left out; ``z_rs`` is no axis of its own.
+        """
+        names = [a for a in reversed(self.shape.order) if self.axes[a].group is not None]
+        if not names:
+            return None
+        sizes = [self.axes[a].size for a in names]
+        ranks = torch.arange(self.world_size).view(sizes)
+        groups = [g for a in names if (g := self.axes[a].group) is not None]
+        kind = "cpu" if self.axes[names[0]].backend == "gloo" else "cuda"
+        if len(groups) == 1:
+            return DeviceMesh.from_group(groups[0], kind, ranks, mesh_dim_names=tuple(names))
+        return DeviceMesh.from_group(groups, kind, ranks, mesh_dim_names=tuple(names))
+
     def table(self) -> list[dict[str, object]]:
         """The groups of this rank for the trace: name, axis, ranks."""
         return [
-            {"name": a.name, "axis": "z" if a.name == "z_rs" else a.name, "ranks": list(a.ranks)}
+            {"name": a.name, "axis": axis_of(a.name), "ranks": list(a.ranks)}
             for a in self.axes.values()
             if a.group is not None
         ]
+
+
+def axis_of(group: str) -> str:
+    """The axis of a group: ``z`` of ``z_rs``, ``y`` of ``y_2``."""
+    return group.partition("_")[0]
 
 
 def _all_members(shape: GridShape, name: str) -> list[tuple[int, ...]]:

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from runtime.overlap import Engine
-from runtime.sharding import Placement, split
+from runtime.precision import full
+from runtime.sharding import Features
+from runtime.sharding import features as features_of
 
 
 class _Normalise(torch.autograd.Function):
@@ -17,6 +19,7 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, norm: Norm) -> Tensor:
+        x = full(x)
         mean, square = norm.statistics(x)
         scale = torch.rsqrt(square + norm.eps)
         xhat = (x - mean) * scale if norm.centred else x * scale
@@ -28,17 +31,17 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, dxhat: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         xhat, scale = ctx.saved_tensors
         norm: Norm = ctx.norm
-        sums = torch.stack((dxhat.sum(-1), (dxhat * xhat).sum(-1)))
+        product = (dxhat * xhat).sum(-1)
+        sums = torch.stack((dxhat.sum(-1), product)) if norm.centred else product[None]
         norm.engine.comm.all_reduce(sums, norm.axis, "norm", layer=norm.name).wait()
-        first, second = (s[..., None] / norm.features for s in sums)
-        dx = dxhat - xhat * second
+        dx = dxhat - xhat * (sums[-1] / norm.features)[..., None]
         if norm.centred:
-            dx = dx - first
-        return dx * scale, None
+            dx -= (sums[0] / norm.features)[..., None]
+        return dx.mul_(scale), None
 
 
 class Norm(nn.Module):
-    """Layer norm (``centred``) or RMS norm over features in layout x.
+    """Layer norm (``centred``) or RMS norm over split features.
 
     Statistics of the parts are combined as (mean, M2) pairs (Chan, Golub and LeVeque 1979), so
     that the result is that of the serial model whatever the split.
@@ -51,10 +54,15 @@ class Norm(nn.Module):
         Of the whole layer.
     centred : bool
     axis : str
-        Axis the features are split over.
+        Axis the features are split over; ``""`` where every rank has all of them.
+    eps : float
+    affine, bias : bool
+        Whether there is a gain, and with it a bias (layer norm only).
+    held : Features, optional
+        The features held here, where they are no contiguous part.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a layer has this many independent properties
         self,
         engine: Engine,
         name: str,
@@ -63,37 +71,29 @@ class Norm(nn.Module):
         centred: bool = True,
         axis: str = "x",
         eps: float = 1e-5,
+        affine: bool = True,
+        bias: bool = True,
+        held: Features | None = None,
     ) -> None:
         super().__init__()
         self.engine, self.name, self.features = engine, name, features
         self.centred, self.axis, self.eps = centred, axis, eps
-        grid = engine.comm.grid
-        place, other = grid[axis], grid["y" if axis == "x" else "x"]
-        rows = split(features, place.index, place.size, f"{name}: features")
-        one = torch.zeros(1, dtype=torch.int64)
-
-        def vector(part: str) -> Placement:
-            return Placement(
-                f"{name}.{part}",
-                (features,),
-                rows,
-                one,
-                sum_axes=("z", "data"),
-                replicated=other.size,
-            )
-
-        self.gain = engine.registry.constant(vector("weight"), 1.0)
-        self.bias = engine.registry.constant(vector("bias"), 0.0) if centred else None
+        held = held or features_of(engine.comm.grid, axis, features, f"{name}: features")
+        vector = engine.registry.vector
+        self.gain = vector(f"{name}.weight", held, 1.0) if affine else None
+        self.bias = vector(f"{name}.bias", held, 0.0) if affine and bias and centred else None
+        self._native = engine.native(axis)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (..., H/x)."""
-        if self.engine.comm.grid[self.axis].size == 1:
+        """Normalise (..., H/a)."""
+        if self._native:
             if self.centred:
                 return functional.layer_norm(x, (self.features,), self.gain, self.bias, self.eps)
             return functional.rms_norm(x, (self.features,), self.gain, self.eps)
-        xhat: Tensor = _Normalise.apply(x, self)
-        y = xhat * self.gain
-        return y if self.bias is None else y + self.bias
+        y: Tensor = _Normalise.apply(x, self)
+        if self.gain is not None:
+            y = y * self.gain if self.bias is None else torch.addcmul(self.bias, y, self.gain)
+        return y
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and mean square deviation (mean square, if not centred) over all features."""

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from runtime.comm import Comm, Handle
-from runtime.sharding import Placement, Registry
+from runtime.data_parallel import Buckets
+from runtime.sharding import Registry
 
-BUCKET_BYTES = 4 << 20
+#: activation checkpointing: nothing, whole blocks, or attention's core and activation functions
+RECOMPUTE = ("none", "full", "selective")
+#: reduce-scatters that may be under way before the oldest is waited for
+IN_FLIGHT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +55,27 @@ class Overlap:
 
 
 @dataclass(slots=True)
-class _Reduction:
-    """A weight gradient on its way through z's reduce-scatter."""
+class _Gathered:
+    """A weight gathered over z, or on its way.
+
+    Attributes
+    ----------
+    version : int
+        Of the parameter at that time: an optimizer step in between makes it worthless.
+    """
 
     parameter: nn.Parameter
+    dtype: torch.dtype
+    version: int
     handle: Handle
+
+    def is_of(self, parameter: nn.Parameter, dtype: torch.dtype) -> bool:
+        """Whether it is what is wanted, and still true."""
+        return (
+            self.parameter is parameter
+            and self.dtype == dtype
+            and self.version == parameter._version
+        )
 
 
 @dataclass
@@ -63,171 +83,142 @@ class Engine:
     """Gathers weights and reduces gradients of one model, as the overlaps say.
 
     State lives here and nowhere else, so two models in one process do not disturb each other.
+
+    Parameters
+    ----------
+    comm : Comm
+    registry : Registry
+    overlap : Overlap
+    recompute : {'none', 'full', 'selective'}
+        Activation checkpointing of the models built with this engine.
+
+    Attributes
+    ----------
+    samples : Tensor of int64 or None
+        Global sample indices of the micro-batch that is being computed (for dropout).
     """
 
     comm: Comm
     registry: Registry
     overlap: Overlap
-    _order: list[nn.Parameter] = field(default_factory=list)
-    _recorded: bool = False
-    _at: int = 0
-    _ahead: tuple[int, Handle] | None = None
-    _queue: list[_Reduction] = field(default_factory=list)
-    _expected: dict[nn.Parameter, int] = field(default_factory=dict)
-    _seen: dict[nn.Parameter, int] = field(default_factory=dict)
-    _bucket: list[nn.Parameter] = field(default_factory=list)
-    _sent: list[tuple[list[nn.Parameter], Tensor, Handle]] = field(default_factory=list)
-    _done: set[nn.Parameter] = field(default_factory=set)
+    recompute: str = "none"
+    samples: Tensor | None = None
+    buckets: Buckets = field(init=False)
+    _order: list[tuple[nn.Parameter, torch.dtype]] = field(default_factory=list)
+    _taken: list[tuple[nn.Parameter, torch.dtype]] = field(default_factory=list)
+    _last: _Gathered | None = None
+    _ahead: _Gathered | None = None
+    _queue: list[tuple[nn.Parameter, Handle]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.recompute not in RECOMPUTE:
+            known = ", ".join(RECOMPUTE)
+            raise ValueError(f"recompute {self.recompute!r}: choose from {known}")
+        self.buckets = Buckets(self.comm, self.registry, self.overlap.bucket)
+
+    def native(self, *axes: str) -> bool:
+        """Whether all these axes have one rank, so that torch's own operations do."""
+        grid = self.comm.grid
+        return all(not axis or grid[axis].size == 1 for axis in axes)
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a step: call before its first micro-batch."""
+        self._drop_ahead()
+        self._last = None
+        self._taken = []
+        self.buckets.watch()
+
+    def finish(self) -> None:
+        """End backward: every gradient is summed over z and data once this returns."""
+        with self.comm.during("backward"):
+            self._collect(leave=0)
+            self.buckets.finish()
+        self._drop_ahead()
+        self._last = None
+        self._order, self._taken = self._taken, []
 
     # -- weights ------------------------------------------------------------------------------
 
-    def gather(self, parameter: nn.Parameter) -> Tensor:
-        """The block of a weight, from all parts along z; shape of the placement's block."""
-        placement = self.registry.placements[parameter]
-        if placement.z_size == 1:
-            return parameter.detach().view(-1)[: _numel(placement)].view(placement.block)
-        flat = self._take(parameter).wait()
-        self._look_ahead()
-        return flat[: _numel(placement)].view(placement.block)
+    def gather(self, parameter: nn.Parameter, dtype: torch.dtype | None = None) -> Tensor:
+        """The block of a weight, from all parts along z; shape of the placement's block.
 
-    def _take(self, parameter: nn.Parameter) -> Handle:
-        at, self._at = self._at, self._at + 1
-        if not self._recorded:
-            self._order.append(parameter)
-            return self._issue(parameter)
-        ahead, self._ahead = self._ahead, None
-        if ahead and ahead[0] == at and self._order[at] is parameter:
-            return ahead[1]
-        if ahead:  # the order changed: what was gathered ahead is not used
-            ahead[1].wait()
-        return self._issue(parameter)
+        A weight asked for twice in a row is gathered once.
+        """
+        placement = self.registry.placements[parameter]
+        dtype = dtype or parameter.dtype
+        if placement.z_size == 1:
+            return parameter.detach().view(placement.block).to(dtype)
+        if self._last is None or not self._last.is_of(parameter, dtype):
+            self._last = self._take(parameter, dtype)
+        whole = self._last.handle.wait()
+        self._look_ahead()
+        return whole[: placement.numel].view(placement.block)
+
+    def _take(self, parameter: nn.Parameter, dtype: torch.dtype) -> _Gathered:
+        self._taken.append((parameter, dtype))
+        if self._ahead is not None and self._ahead.is_of(parameter, dtype):
+            ahead, self._ahead = self._ahead, None
+            return ahead
+        self._drop_ahead()  # the order changed
+        return self._issue(parameter, dtype)
 
     def _look_ahead(self) -> None:
+        """Issue the gather that followed the last ones in the step before, if they were these."""
+        at = len(self._taken)
         if (
             self.overlap.oag
-            and self._recorded
+            and self.comm.phase != "evaluation"
             and self._ahead is None
-            and self._at < len(self._order)
+            and at < len(self._order)
+            and self._order[at - 1][0] is self._taken[at - 1][0]
         ):
-            self._ahead = self._at, self._issue(self._order[self._at])
+            self._ahead = self._issue(*self._order[at])
 
-    def _issue(self, parameter: nn.Parameter) -> Handle:
+    def _issue(self, parameter: nn.Parameter, dtype: torch.dtype) -> _Gathered:
         name = self.registry.placements[parameter].name
-        return self.comm.all_gather(parameter.detach(), "z", "weight", layer=name)
+        handle = self.comm.all_gather(parameter.detach().to(dtype), "z", "weight", layer=name)
+        return _Gathered(parameter, dtype, parameter._version, handle)
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.handle.wait()
+            self._ahead = None
 
     # -- gradients ----------------------------------------------------------------------------
 
-    def reduce(self, parameter: nn.Parameter, gradient: Tensor) -> None:
-        """Take a weight's whole local gradient; its sum over z and data will be in ``.grad``."""
+    def reduce(self, parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
+        """Take a weight's whole local gradient.
+
+        Returns
+        -------
+        Tensor or None
+            What an autograd function gives back for the parameter: the gradient where z has one
+            rank; else None, and its part of the sum over z is added to ``.grad`` later.
+        """
         placement = self.registry.placements[parameter]
+        if not parameter.requires_grad:
+            return None
         flat = gradient.reshape(-1)
+        if placement.z_size == 1:
+            return flat
+        flat = flat.to(parameter.dtype)
         padding = placement.part * placement.z_size - flat.numel()
         if padding:
             flat = torch.cat((flat, flat.new_zeros(padding)))
-        handle = self.comm.reduce_scatter(flat, "z_rs", "weight grad", layer=placement.name)
-        if not self.overlap.ors:
-            handle.wait()
-        self._queue.append(_Reduction(parameter, handle))
-        self._seen[parameter] = self._seen.get(parameter, 0) + 1
-        if self.overlap.bucket and self._recorded:
-            self._collect(leave=1)
+        handle = self.comm.reduce_scatter(flat, "z_rs", "gradient", layer=placement.name)
+        self._queue.append((parameter, handle))
+        self._collect(leave=IN_FLIGHT if self.overlap.ors else 0)
+        return None
 
     def _collect(self, leave: int) -> None:
         """Add finished gradients to their parameters, but for the last few still under way."""
         while len(self._queue) > leave:
-            reduction = self._queue.pop(0)
-            _accumulate(reduction.parameter, reduction.handle.wait())
-            waiting = any(r.parameter is reduction.parameter for r in self._queue)
-            if (
-                self.overlap.bucket
-                and self._recorded
-                and not waiting
-                and self._seen[reduction.parameter] == self._expected[reduction.parameter]
-            ):
-                self._fill(reduction.parameter)
-
-    def _fill(self, parameter: nn.Parameter) -> None:
-        """Put a finished gradient into the bucket; send the bucket when it is full."""
-        self._bucket.append(parameter)
-        size = sum(p.numel() * p.element_size() for p in self._bucket)
-        if size >= BUCKET_BYTES:
-            self._send()
-
-    def _send(self) -> None:
-        if self._bucket:
-            parameters, self._bucket = self._bucket, []
-            flat = torch.cat([_grad(p).view(-1) for p in parameters])
-            handle = self.comm.all_reduce(flat, "data", "weight grad", layer="bucket")
-            self._sent.append((parameters, flat, handle))
-            self._done.update(parameters)
-
-    def start(self) -> None:
-        """Begin a step: weights gathered ahead of the last update are not used."""
-        if self._ahead:
-            self._ahead[1].wait()
-        self._ahead, self._at = None, 0
-        self._seen.clear()
-        self._done.clear()
-
-    def finish(self) -> None:
-        """End backward: every gradient is summed over z and data once this returns."""
-        self._collect(leave=0)
-        weights = [p for p, pl in self.registry.placements.items() if _is_weight(pl)]
-        rest = [p for p in weights if p not in self._done and p.grad is not None]
-        if self.overlap.bucket:
-            for parameter in rest:
-                self._fill(parameter)
-            self._send()
-        else:
-            for parameter in rest:
-                self.comm.all_reduce(
-                    _grad(parameter).view(-1),
-                    "data",
-                    "weight grad",
-                    layer=self.registry.placements[parameter].name,
-                ).wait()
-        for parameters, flat, handle in self._sent:
-            handle.wait()
-            for parameter, part in zip(
-                parameters, flat.split([p.numel() for p in parameters]), strict=True
-            ):
-                _grad(parameter).view(-1).copy_(part)
-        self._sent.clear()
-        self._sum_small()
-        self._expected, self._recorded = dict(self._seen), True
-
-    def _sum_small(self) -> None:
-        """Vectors (biases, gains) sum over z and data, all in one message per axis."""
-        small = [
-            p
-            for p, pl in self.registry.placements.items()
-            if not _is_weight(pl) and p.grad is not None
-        ]
-        if not small:
-            return
-        flat = torch.cat([_grad(p).view(-1) for p in small])
-        self.comm.sum_over(flat, ("z", "data"), "vector grad", layer="vectors")
-        for parameter, part in zip(small, flat.split([p.numel() for p in small]), strict=True):
-            _grad(parameter).view(-1).copy_(part)
-
-
-def _is_weight(placement: Placement) -> bool:
-    return "z" not in placement.sum_axes
-
-
-def _numel(placement: Placement) -> int:
-    rows, cols = placement.block
-    return rows * cols
-
-
-def _grad(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
-
-
-def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
-    gradient = gradient.view_as(parameter)
-    if parameter.grad is None:
-        parameter.grad = gradient.clone() if gradient.data_ptr() == 0 else gradient
-    else:
-        parameter.grad += gradient
+            parameter, handle = self._queue.pop(0)
+            part = handle.wait().view_as(parameter)
+            if parameter.grad is None:
+                parameter.grad = part
+            else:
+                parameter.grad += part
+            self.buckets.ready(parameter)

@@ -7,17 +7,36 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
+from runtime import recompute
 from runtime.attention import Attention
+from runtime.dropout import Dropout
 from runtime.embedding import Embedding, Positions
-from runtime.linear import Linear
+from runtime.linear import TRANSPOSED, Linear, Rows
 from runtime.loss import cross_entropy
 from runtime.norm import Norm
 from runtime.overlap import Engine
+from runtime.sharding import features
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig:
-    """Dimensions of a GPT."""
+    """Dimensions of a GPT.
+
+    Attributes
+    ----------
+    layers, features, heads : int
+    kv_heads : int
+        Fewer than heads: grouped queries.
+    length : int
+        Tokens of a sequence.
+    vocabulary : int
+    tied : bool
+        Whether the head's weight is the embedding's.
+    rms : bool
+        RMS norms instead of layer norms.
+    dropout : float
+        Of embeddings, attention probabilities and the blocks' outputs.
+    """
 
     layers: int = 2
     features: int = 48
@@ -27,6 +46,25 @@ class GPTConfig:
     vocabulary: int = 96
     tied: bool = True
     rms: bool = False
+    dropout: float = 0.0
+
+    def tokens(self, samples: int) -> int:
+        """Tokens of some samples."""
+        return samples * self.length
+
+    def flops(self, samples: int, recompute: str = "none") -> int:
+        """Floating-point operations of the products of a training step.
+
+        Twice the multiplications, forward once and backward twice, and what is recomputed; the
+        causal half of attention that is masked counts, as it does for most.
+        """
+        h, tokens = self.features, self.tokens(samples)
+        width = h // self.heads
+        linears = self.layers * h * (h + 2 * self.kv_heads * width + h + 8 * h)
+        scores = self.layers * 2 * self.length * h
+        head = h * self.vocabulary
+        again = {"none": 0, "full": linears + scores, "selective": scores}[recompute]
+        return 2 * tokens * (3 * (linears + scores + head) + again)
 
 
 class Block(nn.Module):
@@ -35,16 +73,29 @@ class Block(nn.Module):
     def __init__(self, engine: Engine, name: str, config: GPTConfig) -> None:
         super().__init__()
         h = config.features
+        self.engine = engine
+        self.held = features(engine.comm.grid, "x", h, f"{name}: features")
         self.norm1 = Norm(engine, f"{name}.norm1", h, centred=not config.rms)
-        self.attention = Attention(engine, f"{name}.attention", h, config.heads, config.kv_heads)
+        self.attention = Attention(
+            engine,
+            f"{name}.attention",
+            h,
+            config.heads,
+            config.kv_heads,
+            dropout=config.dropout,
+        )
         self.norm2 = Norm(engine, f"{name}.norm2", h, centred=not config.rms)
         self.up = Linear(engine, f"{name}.up", h, 4 * h)
-        self.down = Linear(engine, f"{name}.down", 4 * h, h, transposed=True)
+        self.down = Linear(engine, f"{name}.down", 4 * h, h, axes=TRANSPOSED)
+        self.dropout1 = Dropout(engine, f"{name}.dropout1", config.dropout)
+        self.dropout2 = Dropout(engine, f"{name}.dropout2", config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, T, H/x) to the same."""
-        x = x + self.attention(self.norm1(x))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        x = x + self.dropout1(self.attention(self.norm1(x)), self.held)
+        up = self.up(self.norm2(x))
+        down = recompute.activated(self.engine, functional.gelu, up, self.down)
+        return x + self.dropout2(down, self.held)
 
 
 class GPT(nn.Module):
@@ -53,30 +104,45 @@ class GPT(nn.Module):
     def __init__(self, engine: Engine, config: GPTConfig) -> None:
         super().__init__()
         self.engine, self.config = engine, config
-        y = engine.comm.grid["y"]
-        self.padded = -(-config.vocabulary // y.size) * y.size
-        self.embedding = Embedding(engine, "embedding", self.padded, config.features)
-        self.positions = Positions(engine, "positions", config.length, config.features)
+        h = config.features
+        self.embedding = Embedding(engine, "embedding", config.vocabulary, h)
+        self.positions = Positions(engine, "positions", config.length, h)
+        self.dropout = Dropout(engine, "dropout", config.dropout)
         self.blocks = nn.ModuleList(
             Block(engine, f"blocks.{i}", config) for i in range(config.layers)
         )
-        self.norm = Norm(engine, "norm", config.features, centred=not config.rms)
+        self.norm = Norm(engine, "norm", h, centred=not config.rms)
         self.head = Linear(
             engine,
             "head",
-            config.features,
-            self.padded,
+            h,
+            config.vocabulary,
             bias=False,
+            rows=(Rows("head", self.embedding.rows),),
             weight=self.embedding.weight if config.tied else None,
         )
+        self.held = features(engine.comm.grid, "x", h, "features")
 
-    def forward(self, tokens: Tensor, targets: Tensor, num_valid: Tensor) -> Tensor:
-        """Loss of (B, T) tokens against (B, T) targets."""
-        x = self.positions(self.embedding(tokens))
+    def forward(self, batch: dict[str, Tensor], num_valid: Tensor) -> Tensor:
+        """Its part of the mean loss.
+
+        Parameters
+        ----------
+        batch : dict
+            ``tokens`` and ``targets``, shape (B, T); with dropout ``samples``, shape (B,), the
+            global sample indices.
+        num_valid : Tensor
+            Valid targets of the whole batch.
+        """
+        self.engine.samples = batch.get("samples")
+        x = self.dropout(self.positions(self.embedding(batch["tokens"])), self.held)
         for block in self.blocks:
-            x = block(x)
+            x = recompute.block(self.engine, block, x)
         logits = self.head(self.norm(x))
-        first = self.embedding.first_row
-        return cross_entropy(
-            logits, targets, first, self.config.vocabulary, num_valid, self.engine.comm
-        )
+        comm = self.engine.comm
+        return cross_entropy(logits, batch["targets"], self.embedding.rows, num_valid, comm)
+
+
+def build(engine: Engine, config: GPTConfig) -> GPT:
+    """A GPT on an engine's grid."""
+    return GPT(engine, config)

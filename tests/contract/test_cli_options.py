@@ -11,6 +11,7 @@ OPENING = {"--ranks", "--names", "--capture", "--no-store", "--limit-gib"}
 OPTIONS = {
     "analyze": OPENING | {"PATHS", "--json", "--steps", "--range", "--fail-on"},
     "check": OPENING | {"PATHS", "--json"},
+    "report": OPENING | {"PATHS", "--out", "-o"},
     "export": OPENING | {"PATHS", "--to", "--out", "-o"},
     "cache": {"--json", "--clear"},
 }

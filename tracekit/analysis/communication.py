@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tracekit.analysis.rows import Row, us
 from tracekit.model.collective import Collective
 
@@ -46,4 +48,10 @@ def collective_row(c: Collective, origin_ns: int, cut: bool = False) -> Row:
         "seq": first.seq,
         "comms_id": first.comms_id,
         "kernel": first.kernel,
+        "phase": _text(first.detail.get("tracekit phase")),
+        "layer": _text(first.detail.get("tracekit layer")),
     }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

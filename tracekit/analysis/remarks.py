@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tracekit.analysis.ranks import RankFigures
@@ -48,11 +49,18 @@ def run_remarks(
     return [
         *limits.missing_ranks(run.ranks, run.world_size),
         *limits.uneven_steps(labels),
+        *limits.repeated_steps(_repeated(labels)),
         *_silent_device(run, ranks),
         *_unknown_groups(collectives),
         *_unknown_dtypes(run, collectives),
         *doubts(run),
     ]
+
+
+def _repeated(labels: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Step numbers that a rank annotated several times."""
+    counts = {rank: Counter(own) for rank, own in labels.items()}
+    return {rank: [n for n, k in own.items() if k > 1 and n >= 0] for rank, own in counts.items()}
 
 
 def _silent_device(run: TraceSet, ranks: list[Row]) -> Iterable[Note]:

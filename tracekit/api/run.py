@@ -24,6 +24,9 @@ from tracekit.report.tables import TABLES, Tables
 
 if TYPE_CHECKING:
     import pandas as pd
+    from anywidget import AnyWidget
+
+    from tracekit.plot.timeline import Timeline
 
 FORMATS = ("csv", "parquet", "perfetto")
 #: analyses kept in memory, one per selection of steps and time
@@ -419,6 +422,42 @@ class Run:
         check_top(top)
         traces = self._traces.traces()
         return frame([row for t in traces for row in operator_rows(t)[:top]], OPERATORS)
+
+    # -- pictures -----------------------------------------------------------------------------
+
+    def timeline(self, height: int = 620) -> AnyWidget:
+        """The timeline of all ranks as a notebook widget; needs the extra ``notebook``.
+
+        Lanes per rank, stream and thread, on the corrected clock: zoom with the wheel, move by
+        dragging, search with ``/``, and ``?`` lists all keys.
+
+        Parameters
+        ----------
+        height : int
+            In pixels, 260 to 4000.
+
+        Raises
+        ------
+        UsageError
+            When anywidget is not installed.
+        """
+        from tracekit.plot.widget import timeline_widget
+
+        return timeline_widget(self.lanes(), height)
+
+    def lanes(self) -> Timeline:
+        """The data behind the timeline, for programs that show it elsewhere.
+
+        Examples
+        --------
+        >>> import tracekit
+        >>> lanes = tracekit.open("sample_traces/ddp_4").lanes()
+        >>> lanes.search("all_reduce")["total"]
+        24
+        """
+        from tracekit.plot.timeline import Timeline
+
+        return Timeline(self._traces)
 
     # -- taking it elsewhere ------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ def build_app(*, with_plugins: bool) -> App:
 
         for name, point in plugins.found().items():
             if name not in VERBS:
-                app.command(App(name=name, help=f"Provided by {point.value.partition(':')[0]}."))
+                app.command(App(name=name, help=plugins.summary(point)))
     return app
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,7 +35,13 @@ Json = Annotated[bool, Parameter(help="Write one JSON document instead of tables
 def analyze(
     *paths: Paths,
     json: Json = False,
-    steps: Annotated[str | None, Parameter(help="Only these steps, both included: 5:8.")] = None,
+    steps: Annotated[
+        str | None,
+        Parameter(
+            help="Only these steps, both included: 5:8. Counts of events that were read, dropped "
+            "or repaired stay those of the whole file."
+        ),
+    ] = None,
     time_range: Annotated[
         str | None,
         Parameter(name="--range", help="Only this time, A:B in us from the earliest start."),
@@ -94,17 +99,37 @@ def check(*paths: Paths, json: Json = False, opening: Opening = AS_EVER) -> int:
 def export(
     *paths: Paths,
     to: Annotated[Literal["csv", "parquet", "perfetto"], Parameter(help="The format.")],
-    out: Annotated[Path, Parameter(name=("--out", "-o"), help="Folder or file to write.")],
+    out: Annotated[str, Parameter(name=("--out", "-o"), help="Folder or file to write.")],
     opening: Opening = AS_EVER,
 ) -> int:
     """Write the events or figures of a run in another format; prints the files it wrote."""
     _need_paths("export", paths)
+    if not out:
+        raise UsageError("--out is empty", hint="name the folder or file to write")
     from tracekit.report.export import export as exported
 
     with shown_progress() as progress:
         run = _open(paths, opening, progress)
-        files = exported(run, to, out)
-    sys.stdout.writelines(f"{file}\n" for file in files)
+        files = exported(run, to, Path(out))
+    output.write_paths(files)
+    return _completeness([note.as_dict() for note in run.notes])
+
+
+def report(
+    *paths: Paths,
+    out: Annotated[str, Parameter(name=("--out", "-o"), help="The HTML file to write.")],
+    opening: Opening = AS_EVER,
+) -> int:
+    """Write one HTML file that needs no network: figures, heat-map, timeline; prints its path."""
+    _need_paths("report", paths)
+    if not out:
+        raise UsageError("--out is empty", hint="name the file to write")
+    from tracekit.report.html import write_report
+
+    with shown_progress() as progress:
+        run = _open(paths, opening, progress)
+        file = write_report(run, Path(out))
+    output.write_paths([file])
     return _completeness([note.as_dict() for note in run.notes])
 
 

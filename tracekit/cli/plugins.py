@@ -7,6 +7,7 @@ arguments and returns an exit status (or None for 0). It is imported only when i
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.core.errors import TracekitError
@@ -50,6 +51,21 @@ def load(point: EntryPoint) -> Command:
             hint=f"update or remove {_package(point)}",
         )
     return command  # type: ignore[no-any-return]
+
+
+def summary(point: EntryPoint) -> str:
+    """What a verb does: the first line of its docstring, read without importing its module."""
+    import ast
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(point.module)
+        tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
+    except Exception:  # noqa: BLE001 - a foreign package may raise anything
+        tree = ast.Module([], [])
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    text = ast.get_docstring(functions[point.attr]) if point.attr in functions else None
+    return text.splitlines()[0] if text else f"Provided by {point.module}."
 
 
 def _hint(point: EntryPoint, error: Exception) -> str:

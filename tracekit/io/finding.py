@@ -18,6 +18,8 @@ from tracekit.io.sources import BLOCK_BYTES, PACKING_FAULTS, ZIP, Limits, Source
 MAX_FOLDER_DEPTH = 6
 #: where a process sees the pipes that its shell opened for it: ``<(command)``
 _DESCRIPTORS = ("/dev/", "/proc/")
+#: what a run folder of our runtime holds; its traces are in ``traces``, the rest is none
+_RUN_FOLDER = {"run.json", "traces"}
 _HINTS = {
     "outside-folder": "give the folder it leads to",
     "deep-folders": "give a folder further down",
@@ -227,6 +229,8 @@ def _walk(folder: Path, depth: int, notes: list[Note], passed: _Passed) -> Itera
         notes.append(Note("unreadable-folder", text, "error", str(folder)))
         return
     entries.sort(key=lambda e: natural_key(e.name))
+    if {e.name for e in entries} >= _RUN_FOLDER:
+        entries = [e for e in entries if e.name == "traces"]
     folders = []
     for entry in entries:
         path = folder / entry.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ _SAME_BYTES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcas
 _PER_MEMBER = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Collective:
     """One operation on one group: the members found among the given ranks.
 
@@ -59,12 +60,12 @@ class Collective:
         """The member of the lowest rank."""
         return self.members[min(self.members)]
 
-    @property
+    @cached_property
     def edge(self) -> bool:
         """Whether the window of some member began with it."""
         return any(o.first_work for o in self.members.values())
 
-    @property
+    @cached_property
     def num_bytes(self) -> int | None:
         """Message size: the largest any member states; None when none does."""
         known = [o.num_bytes for o in self.members.values() if o.num_bytes is not None]

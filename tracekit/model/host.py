@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.core.intervals import Intervals, intersect, subtract, union
-from tracekit.model.links import Ints, innermost, parents
+from tracekit.model.links import Ints, innermost, parents, places_of
 from tracekit.model.names import COMM, COMPUTE
 from tracekit.model.trace import ANNOTATION, COLLECTIVE, OPERATOR, OTHER, Trace
 
@@ -39,9 +39,11 @@ def host_work(trace: Trace) -> tuple[Ints, Ints, NDArray[np.int8], Ints]:
     comm_end = comm_start + trace.table["dur_ns"][comm]
     running = union(comm_start, comm_end)
     starts, ends, rows = [], [], []
-    for lane in np.unique(trace.table["lane"][operators]):
-        mine = np.flatnonzero(operators & (trace.table["lane"] == lane))
-        start, end, row = _thread_compute(trace, mine, running)
+    chosen = np.flatnonzero(operators)
+    call, whole = _is_call(trace), trace.name_matches(trace.names.host["blocking"])
+    for places in places_of(trace.table["lane"][chosen].astype(np.int64)).values():
+        mine = chosen[places]
+        start, end, row = _thread_compute(trace, mine, running, call[mine], whole[mine])
         starts.append(start)
         ends.append(end)
         rows.append(row)
@@ -63,7 +65,13 @@ def span_rows(trace: Trace) -> NDArray[np.bool_]:
     return np.isin(trace.kind, kinds) & named & trace.sound
 
 
-def _thread_compute(trace: Trace, rows: Ints, running: Intervals) -> tuple[Ints, Ints, Ints]:
+def _thread_compute(
+    trace: Trace,
+    rows: Ints,
+    running: Intervals,
+    call: NDArray[np.bool_],
+    whole: NDArray[np.bool_],
+) -> tuple[Ints, Ints, Ints]:
     """Compute intervals of one thread, each with its outermost operator row.
 
     Parameters
@@ -73,18 +81,18 @@ def _thread_compute(trace: Trace, rows: Ints, running: Intervals) -> tuple[Ints,
         The thread's operator rows.
     running : Intervals
         When collectives run.
+    call, whole : ndarray of bool
+        Which of the rows are collective calls, and which of those are the span as well.
     """
     table = trace.table
     start, dur = table["start_ns"][rows], table["dur_ns"][rows]
     order = np.lexsort((-dur, start))
-    rows, start = rows[order], start[order]
+    rows, start, call, whole = rows[order], start[order], call[order], whole[order]
     end = start + dur[order]
-    call = _is_call(trace)[rows]
     outside = parents(start, end) < 0
     top_start, top_end, top_row = start[outside], end[outside], rows[outside]
     if not call.any():
         return top_start, top_end, top_row
-    whole = trace.name_matches(trace.names.host["blocking"])[rows]
     waits = intersect(_after_blocking(trace, rows, start, end), running)
     parts = (_inside_calls(start, end, call), waits, (start[whole], end[whole]))
     removed = union(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))

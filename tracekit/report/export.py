@@ -72,7 +72,8 @@ def _export_tracks(run: TraceSet, target: Path) -> Path:
 
 
 def _track_file(out: Path) -> Path:
-    target = out if out.suffix in (".json", ".gz") else out.with_name(f"{out.name}.json.gz")
+    plain = not out.name or out.suffix in (".json", ".gz")  # "." and "/" are folders
+    target = out if plain else out.with_name(f"{out.name}.json.gz")
     for place in (out, target):
         if place.is_dir():
             example = place / "run.perfetto.json.gz"

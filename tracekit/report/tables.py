@@ -19,7 +19,7 @@ EVENTS = (
 _FIGURES = (*(f"{name}_us" for name in FIGURES), "overlap_frac")
 _TEXTS = (
     "file", "host", "timeline", "phase", "group", "desc", "axis", "op", "dtype", "match",
-    "comms_id", "kernel", "role", "name", "code", "severity", "text", "evidence",
+    "comms_id", "kernel", "layer", "role", "name", "code", "severity", "text", "evidence",
 )  # fmt: skip
 #: columns that are no numbers; all others are float where their name ends in a unit, else int
 _KINDS: dict[str, Kind] = {
@@ -53,7 +53,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         "collective", "op", "group", "desc", "axis", "size", "ranks", "dtype", "bytes",
         "in_elems", "out_elems", "start_us", "transfer_us", "start_skew_us", "end_spread_us",
         "last_rank", "algbw_GBps", "busbw_GBps", "match", "complete", "edge", "seq", "comms_id",
-        "kernel",
+        "kernel", "phase", "layer",
     ),
     "members": _columns(
         "collective", "rank", "start_us", "duration_us", "wait_us", "before_last_us", "is_last",

@@ -126,7 +126,7 @@ def test_a_collective_as_a_row() -> None:
         "wait_us": {"0": 50, "1": 0}, "transfer_us": 51, "start_skew_us": 50, "end_spread_us": 1,
         "last_rank": 1, "algbw_GBps": 100_000 / 51_000, "busbw_GBps": 100_000 / 51_000,
         "match": "seq", "complete": True, "edge": False, "seq": 3, "comms_id": None,
-        "kernel": ALL_REDUCE,
+        "kernel": ALL_REDUCE, "phase": None, "layer": None,
     }  # fmt: skip
     (alone,) = overview(run_of(files[1])).collectives
     unknown = ("wait_us", "transfer_us", "start_skew_us", "end_spread_us", "last_rank")

@@ -52,6 +52,14 @@ def test_verb_gets_its_arguments_untouched(
     assert CALLS == [["--help", "--", "-x=1", "a"]]
 
 
+def test_help_tells_what_a_verb_does(installed: Callable[..., None], tracekit: Tracekit) -> None:
+    """The first line of its docstring, or whose it is where that cannot be had."""
+    installed(demo=f"{__name__}:quiet_verb", train="absent_package.module:verb")
+    shown = tracekit("--help").out
+    assert "A verb that returns nothing." in shown
+    assert "Provided by absent_package.module." in shown
+
+
 def test_verb_without_a_status_is_fine(installed: Callable[..., None], tracekit: Tracekit) -> None:
     """Returning nothing is success."""
     installed(demo=f"{__name__}:quiet_verb")

@@ -300,3 +300,13 @@ def test_members_of_one_name_are_told(tmp_path: Path) -> None:
     assert [b"".join(s.blocks(MANY)) for s in found] == [TEXT]
     assert [(n.code, n.severity) for n in notes] == [("same-member-twice", "warning")]
     assert "holds rank0.json 2 times; only the last of them was read" in notes[0].text
+
+
+def test_of_a_run_folder_the_traces_are_taken(tmp_path: Path) -> None:
+    """A run folder's settings, metrics and checkpoints are no traces; nothing is said of them."""
+    (tmp_path / "traces").mkdir()
+    for name in ("run.json", "metrics.jsonl", "traces/rank00000.pt.trace.json.gz"):
+        (tmp_path / name).write_text("{}")
+    sources, notes = find([str(tmp_path)])
+    assert [s.path.name for s in sources] == ["rank00000.pt.trace.json.gz"]
+    assert notes == []

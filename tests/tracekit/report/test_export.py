@@ -502,6 +502,9 @@ def test_tracks_need_the_name_of_a_file(tmp_path: Path) -> None:
         f"{tmp_path}: a folder, where --to perfetto writes one file; give a file name such as "
         f"{tmp_path}/run.perfetto.json.gz"
     )
+    for folder in (".", "/", ".."):
+        with pytest.raises(UsageError, match="a folder, where --to perfetto writes one file"):
+            export(pair(), "perfetto", Path(folder))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The recorder: what a training loop does, written as one trace per rank into a run folder."""
