@@ -45,7 +45,7 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 
 #: verbs whose help is shown in the reference, as the program prints it
-VERBS = ("", "analyze", "check", "export", "cache")
+VERBS = ("", "analyze", "check", "report", "export", "cache", "train", "cluster")
 
 
 def _write_help() -> None:
