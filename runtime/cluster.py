@@ -73,6 +73,9 @@ class _Rank:
 class VirtualCluster:
     """Nodes joined by a bridge, each behind a link of its own; use it in a ``with``.
 
+    A signal that ends this process without an exception leaves the nodes to the next start, but no
+    rank; ``tracekit cluster`` itself catches those that can be caught.
+
     Parameters
     ----------
     nodes, ranks_per_node : int

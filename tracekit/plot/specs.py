@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 #: steps up to this number are bars, more are lines
 MAX_STEP_BARS = 60
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+#: so that a figure of a few bars suits one beside it
+_LEAST_PX = 250
 _STACK = {"barmode": "stack", "bargap": 0.25}
 _DOWN = {"autorange": "reversed", "type": "category"}
 
@@ -69,7 +71,7 @@ def division(
             )
         )
     title = "% of the window" if share else f"time ({unit})"
-    height = 90 + 22 * max(2, len(frame))
+    height = max(_LEAST_PX, 90 + 22 * len(frame))
     return figure(traces, theme, height, {"title": title}, _DOWN, **_STACK)
 
 
@@ -178,7 +180,7 @@ def exposure(frame: pd.DataFrame, *, by: str, theme: Theme = "light") -> Spec:
             (1, "hidden_comm", "hidden under compute"),
         )
     ]
-    height = 96 + 26 * max(2, len(order))
+    height = max(_LEAST_PX, 96 + 26 * len(order))
     return figure(traces, theme, height, {"title": f"sum over ranks ({unit})"}, _DOWN, **_STACK)
 
 
@@ -209,7 +211,7 @@ def wait_matrix(members: pd.DataFrame, *, theme: Theme = "light") -> Spec:
     factor, unit = unit_of(grid)
     names = ranks.tolist()
     trace = heat(grid / factor, names, names, unit, "rank %{y} waits for rank %{x}")
-    height = int(min(640, max(280, 130 + 26 * len(names))))
+    height = int(min(640, max(360, 130 + 26 * len(names))))
     y = {"title": "rank that waits", "autorange": "reversed", **whole(names)}
     return figure([trace], theme, height, {"title": "rank that arrives last", **whole(names)}, y)
 

@@ -48,7 +48,8 @@ export function readBlock(data) {
     const [kind, offset, count] = head.columns[key];
     block[key] = new types[kind](buffer, byteOffset + 8 + length + offset, count);
   }
-  block.ranks = new Map(head.ranks.map((r) => [r.rank, { ...r, block, lanes: r.lanes.map(readLane) }]));
+  const ranks = head.ranks.map((r) => ({ ...r, block, lanes: r.lanes.map(readLane) }));
+  block.ranks = new Map(ranks.map((r) => [r.rank, r]));
   return block;
 }
 
@@ -77,8 +78,11 @@ export function httpSource(base) {
     async ask(method, params = {}, signal = undefined) {
       const given = Object.entries(params).filter(([, v]) => v !== undefined && v !== null);
       const query = new URLSearchParams(given.map(([k, v]) => [k, String(v === true ? 1 : v)]));
-      const reply = await fetch(`${base}/${method}?${query}`, { signal, credentials: "same-origin" });
-      if (!reply.ok) throw new Error((await reply.text()).slice(0, 300) || `status ${reply.status}`);
+      const how = { signal, credentials: "same-origin" };
+      const reply = await fetch(`${base}/${method}?${query}`, how);
+      if (!reply.ok) {
+        throw new Error((await reply.text()).slice(0, 300) || `status ${reply.status}`);
+      }
       return method === "block" ? reply.arrayBuffer() : reply.json();
     },
   };
@@ -167,13 +171,15 @@ async function searchBlock(block, { text, regexp }) {
       if (lane.kind === "time" || lane.kind === "steps") continue;
       for (const { first, count } of lane.rows) {
         for (let i = first; i < first + count; i++) {
-          if (mask[block.name[i]]) hits.push([rank.rank, block.row[i], block.start[i], block.dur[i]]);
+          if (!mask[block.name[i]]) continue;
+          hits.push([rank.rank, block.row[i], block.start[i], block.dur[i]]);
         }
       }
     }
   }
   hits.sort((a, b) => a[2] - b[2] || a[0] - b[0] || a[1] - b[1]);
-  return { total: hits.length, hits: hits.slice(0, 5000), names: numbers.map((i) => block.names[i]) };
+  const names = numbers.map((i) => block.names[i]);
+  return { total: hits.length, hits: hits.slice(0, 5000), names };
 }
 
 /** Match in a worker that is ended when a pattern takes too long. */
@@ -186,7 +192,10 @@ function matchInWorker(names, pattern) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error("this pattern takes too long")), 1500);
     worker.onmessage = ({ data }) => { clearTimeout(timer); resolve(data); };
-    worker.onerror = () => { clearTimeout(timer); reject(new Error("patterns cannot be used here")); };
+    worker.onerror = () => {
+      clearTimeout(timer);
+      reject(new Error("patterns cannot be used here"));
+    };
     worker.postMessage([names, pattern]);
   }).finally(() => { worker.terminate(); URL.revokeObjectURL(url); });
 }
@@ -226,7 +235,7 @@ function tickText(ns, step) {
 
 // -- elements -------------------------------------------------------------------------------------
 
-/** An element with attributes (properties where they are functions) and children; texts stay texts. */
+/** An element with attributes (functions become listeners) and children; texts stay texts. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -272,7 +281,8 @@ canvas:focus-visible{outline-offset:-2px}
  scrollbar-gutter:stable}
 .body{position:relative;display:grid;grid-template-columns:${LABEL_PX}px minmax(0,1fr);
  min-height:100%}
-.labels{position:relative;border-right:1px solid var(--line);background:var(--panel);overflow:hidden}
+.labels{position:relative;border-right:1px solid var(--line);background:var(--panel);
+ overflow:hidden}
 .labels>*{position:absolute;left:0;width:100%;overflow:hidden;text-overflow:ellipsis;
  white-space:nowrap;text-align:left;padding:0 6px 0 22px;color:var(--faint);border:0;
  background:none;border-radius:0;min-height:0}
@@ -399,7 +409,8 @@ class Timeline {
     this.regexp = make("input", { type: "checkbox", change: () => this.searchSoon() });
     this.told = make("span", { class: "told", role: "status" });
     this.measured = make("span", { class: "told", role: "status" });
-    const button = (text, title, act) => make("button", { type: "button", title, click: act }, text);
+    const button = (text, title, act) =>
+      make("button", { type: "button", title, click: act }, text);
     this.tableButton = make("button", {
       type: "button", "aria-pressed": "false", title: "what is in view as a table (T)",
       click: () => this.toggleTable(),
@@ -469,7 +480,8 @@ class Timeline {
     this.words = this.outline.roles.map((r) => r.label);
     this.hatched = this.outline.roles.map((r) => r.hatched);
     this.rgb = this.colours.map(rgbOf);
-    this.inks = this.rgb.map(([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#111" : "#fff"));
+    const isPale = ([r, g, b]) => 0.299 * r + 0.587 * g + 0.114 * b > 140;
+    this.inks = this.rgb.map((rgb) => (isPale(rgb) ? "#111" : "#fff"));
     this.ground = {};
     for (const key of ["paper", "panel", "ink", "faint", "line", "focus", "hit"]) {
       this.ground[key] = colour(key);
@@ -491,7 +503,11 @@ class Timeline {
     on(this.scroll, "scroll", () => { this.drawSoon(); this.settleSoon(); });
     const dark = matchMedia("(prefers-color-scheme: dark)");
     on(dark, "change", () => this.paint());
-    this.sizes = new ResizeObserver(() => { this.miniStale = true; this.drawSoon(); this.settleSoon(); });
+    this.sizes = new ResizeObserver(() => {
+      this.miniStale = true;
+      this.drawSoon();
+      this.settleSoon();
+    });
     this.sizes.observe(this.scroll);
     this.themes = new MutationObserver(() => this.setTheme(this.theme));
     const watched = { attributes: true, attributeFilter: THEME_ATTRIBUTES };
@@ -550,8 +566,9 @@ class Timeline {
 
   fail(error) {
     if (!this.outline) this.styled([["paper", "#fff", "#14171c"], ["panel", "#f5f6f8", "#1c2027"],
-      ["ink", "#1b1f24", "#e6e9ed"], ["faint", "#5b636d", "#9aa3ae"], ["line", "#d5d9de", "#343a43"],
-      ["focus", "#0b62d6", "#7ab2ff"], ["hit", "#c2185b", "#ff7aa8"]]);
+      ["ink", "#1b1f24", "#e6e9ed"], ["faint", "#5b636d", "#9aa3ae"],
+      ["line", "#d5d9de", "#343a43"], ["focus", "#0b62d6", "#7ab2ff"],
+      ["hit", "#c2185b", "#ff7aa8"]]);
     this.below.replaceChildren(make("p", { class: "error", role: "alert" },
       `the timeline cannot be shown: ${error.message}`));
   }
@@ -561,7 +578,8 @@ class Timeline {
     const parts = [`${this.ranks.length} rank${this.ranks.length > 1 ? "s" : ""}`];
     if (this.outline.thinned) parts.push(this.outline.thinned);
     if (unknown.length && this.ranks.length > 1) {
-      parts.push(`clock not compared: ${unknown.slice(0, 6).join(", ")}${unknown.length > 6 ? ", …" : ""}`);
+      const more = unknown.length > 6 ? ", …" : "";
+      parts.push(`clock not compared: ${unknown.slice(0, 6).join(", ")}${more}`);
     }
     this.note.textContent = parts.join(" · ");
     this.note.title = parts.join(" · ");
@@ -576,9 +594,8 @@ class Timeline {
     }
     this.legend.replaceChildren(...[...shown].sort((a, b) => a - b).map((role) => {
       const swatch = make("i");
-      swatch.style.background = this.hatched[role]
-        ? `repeating-linear-gradient(135deg,transparent 0 2px,rgb(0 0 0/.4) 2px 4px),${this.colours[role]}`
-        : this.colours[role];
+      const lines = "repeating-linear-gradient(135deg,transparent 0 2px,rgb(0 0 0/.4) 2px 4px),";
+      swatch.style.background = (this.hatched[role] ? lines : "") + this.colours[role];
       return make("span", {}, swatch, this.words[role]);
     }));
   }
@@ -592,7 +609,8 @@ class Timeline {
     rank.loading = abort;
     rank.wanted = into;
     try {
-      const data = await this.source.ask("block", { ranks: String(rank.rank), ...params }, abort.signal);
+      const asked = { ranks: String(rank.rank), ...params };
+      const data = await this.source.ask("block", asked, abort.signal);
       if (abort.signal.aborted) return;
       const block = data.ranks instanceof Map ? data : readBlock(data);
       rank[into] = block.ranks.get(rank.rank);
@@ -732,7 +750,7 @@ class Timeline {
       labels.push(element);
     };
     for (const rank of this.ranks) {
-      const lanes = (rank.open ? rank.whole ?? rank.summary : rank.whole ?? rank.summary)?.lanes ?? [];
+      const lanes = (rank.whole ?? rank.summary)?.lanes ?? [];
       const time = lanes.findIndex((l) => l.kind === "time");
       put(this.rankLabel(rank), HEAD_PX);
       this.items.push({ rank, lane: time, row: 0, y, height: HEAD_PX, head: true });
@@ -762,13 +780,12 @@ class Timeline {
   rankLabel(rank) {
     const state = rank.error ? ` — ${rank.error}` : (rank.summary || rank.whole) ? "" : " …";
     const clock = rank.clock === "unknown" && this.ranks.length > 1 ? " (clock?)" : "";
-    const label = make("button", {
-      class: "rank", type: "button", "aria-expanded": String(rank.open), "data-key": `r${rank.rank}`,
-      title: `${rank.title}${clock ? ", clock not compared" : ""}${rank.error ? `: ${rank.error}` : ""}`,
-      click: () => this.toggleRank(rank),
+    const notes = [rank.title, clock && "clock not compared", rank.error].filter(Boolean);
+    return make("button", {
+      class: "rank", type: "button", "aria-expanded": String(rank.open),
+      "data-key": `r${rank.rank}`, title: notes.join(": "), click: () => this.toggleRank(rank),
     }, make("span", { class: "mark", "aria-hidden": "true" }, rank.open ? "▾" : "▸"),
     `${rank.title}${clock}${state}`);
-    return label;
   }
 
   laneLabel(rank, lane, number, isOpen) {
@@ -889,7 +906,11 @@ class Timeline {
     };
     on(this.plot, "pointerup", up);
     on(this.plot, "pointercancel", up);
-    on(this.plot, "pointerleave", () => { this.tip.hidden = true; this.hover = null; this.drawSoon(); });
+    on(this.plot, "pointerleave", () => {
+      this.tip.hidden = true;
+      this.hover = null;
+      this.drawSoon();
+    });
     on(this.plot, "dblclick", () => this.fitKey());
     on(this.plot, "wheel", (e) => this.wheel(e), { passive: false });
     this.miniPointers(on);
@@ -941,7 +962,11 @@ class Timeline {
       const span = this.t1 - this.t0;
       this.look(at - span / 2, at + span / 2);
     };
-    on(this.mini, "pointerdown", (e) => { isDown = true; this.mini.setPointerCapture(e.pointerId); go(e); });
+    on(this.mini, "pointerdown", (e) => {
+      isDown = true;
+      this.mini.setPointerCapture(e.pointerId);
+      go(e);
+    });
     on(this.mini, "pointermove", (e) => { if (isDown) go(e); });
     on(this.mini, "pointerup", () => { isDown = false; });
     on(this.mini, "pointercancel", () => { isDown = false; });
@@ -1015,11 +1040,13 @@ class Timeline {
   key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     const acts = {
-      w: () => this.zoom(ZOOM_STEP, this.focusX()), s: () => this.zoom(1 / ZOOM_STEP, this.focusX()),
+      w: () => this.zoom(ZOOM_STEP, this.focusX()),
+      s: () => this.zoom(1 / ZOOM_STEP, this.focusX()),
       a: () => this.pan(-0.2), d: () => this.pan(0.2), f: () => this.fitKey(),
       0: () => this.look(this.first, this.last), "/": () => this.input.select(),
       ".": () => this.nextHit(1), ",": () => this.nextHit(-1), m: () => this.measureSelected(),
-      t: () => this.toggleTable(), c: () => this.toggleSelectedRank(), "?": () => this.help.showModal(),
+      t: () => this.toggleTable(), c: () => this.toggleSelectedRank(),
+      "?": () => this.help.showModal(),
       arrowleft: () => this.step(-1), arrowright: () => this.step(1),
       arrowup: () => this.changeRow(-1), arrowdown: () => this.changeRow(1),
       pageup: () => this.scroll.scrollBy(0, -0.8 * this.scroll.clientHeight),
@@ -1129,7 +1156,8 @@ class Timeline {
       if (!row) return null;
       let i = firstAfter(block, row, event.start);
       while (i < row.first + row.count && block.start[i] <= event.start) {
-        if (isSame(i) && (event.row >= 0 || event.lane === lane)) return { held, row, index: i, lane, r };
+        const isIt = isSame(i) && (event.row >= 0 || event.lane === lane);
+        if (isIt) return { held, row, index: i, lane, r };
         i += 1;
       }
       return null;
@@ -1139,8 +1167,13 @@ class Timeline {
       for (let r = 0; !found && r < held.lanes[lane].rows.length; r++) found = look(lane, r);
     }
     if (!found) return null;
-    const item = this.items.find((i) => i.rank === rank && i.lane === found.lane && i.row === found.r);
+    const item = this.itemOf(rank, found.lane, found.r);
     return { ...found, item: item ?? this.items.find((i) => i.rank === rank && i.head) };
+  }
+
+  /** A row as it lies on the screen; undefined where its lane or rank is closed. */
+  itemOf(rank, lane, row) {
+    return this.items.find((i) => i.rank === rank && i.lane === lane && i.row === row);
   }
 
   choose(event, { keepInView = false } = {}) {
@@ -1155,8 +1188,8 @@ class Timeline {
       const place = this.placeOf(event);
       if (place?.item) this.showRow(place.item);
     }
-    this.spoken.textContent = `${event.name}, ${this.words[event.role]}, ${exactTime(event.dur)}, ` +
-      `at ${exactTime(event.start)}, rank ${event.rank}, ${event.title}`;
+    this.spoken.textContent = [event.name, this.words[event.role], exactTime(event.dur),
+      `at ${exactTime(event.start)}`, `rank ${event.rank}`, event.title].join(", ");
     this.tellEvent(event, null, null);
     this.drawSoon();
     this.settleSoon();
@@ -1176,7 +1209,8 @@ class Timeline {
       this.tellEvent(event, told, flow);
       this.drawSoon();
     } catch (error) {
-      if (this.selected === event && error.name !== "AbortError") this.tellEvent(event, null, null, error);
+      if (this.selected !== event || error.name === "AbortError") return;
+      this.tellEvent(event, null, null, error);
     } finally {
       this.asked -= 1;
     }
@@ -1214,19 +1248,20 @@ class Timeline {
     }
     const place = this.placeOf({ rank, row, start });
     if (!place) return;
-    const item = this.items.find((i) => i.rank === held && i.lane === place.lane && i.row === place.r);
-    if (!item) {
+    if (!this.itemOf(held, place.lane, place.r)) {
       held.opened.add(place.lane);
       this.layOut();
     }
     const there = this.placeOf({ rank, row, start });
     this.showRow(there.item);
-    await this.choose(this.toldOf({ rank: held, lane: there.lane, row: there.r }, there.held, there.index));
+    const found = { rank: held, lane: there.lane, row: there.r };
+    await this.choose(this.toldOf(found, there.held, there.index));
   }
 
   tellNothing() {
     this.below.replaceChildren(make("p", { class: "faint" },
-      "Click an event for its details. Drag moves, the wheel zooms, shift and drag measures, / searches, ? lists all keys."));
+      "Click an event for its details. Drag moves, the wheel zooms, shift and drag measures, " +
+      "/ searches, ? lists all keys."));
   }
 
   tellEvent(event, told, flow, error = null) {
@@ -1235,8 +1270,8 @@ class Timeline {
     const head = [["counts as", this.words[event.role]], ["lane", event.title]];
     const rows = (pairs) => make("table", {}, ...pairs.map(([label, value]) =>
       make("tr", {}, make("td", {}, label), make("td", {}, value))));
-    const parts = [make("section", {}, make("h3", {}, told?.name ?? event.name), rows([...head, ...facts]),
-      error ? make("p", { class: "error" }, error.message) : "")];
+    const parts = [make("section", {}, make("h3", {}, told?.name ?? event.name),
+      rows([...head, ...facts]), error ? make("p", { class: "error" }, error.message) : "")];
     if (told?.launch) {
       const other = told.launch;
       parts[0].append(make("p", {}, `${other.label} `, make("button", {
@@ -1252,12 +1287,13 @@ class Timeline {
 
   membersOf(flow) {
     const first = flow.members[0].start;
-    const lines = flow.members.map((m) => make("tr", {},
-      make("td", {}, make("button", { type: "button", click: () => this.goToMember(m) }, `rank ${m.rank}`)),
+    const button = (m) =>
+      make("button", { type: "button", click: () => this.goToMember(m) }, `rank ${m.rank}`);
+    const lines = flow.members.map((m) => make("tr", {}, make("td", {}, button(m)),
       make("td", {}, `came ${exactTime(m.start - first)} after the first`),
       make("td", {}, m.wait === null ? "wait not known" : `waited ${exactTime(m.wait)}`)));
-    return make("section", {}, make("h3", {}, `the same collective on ${flow.members.length} ranks`),
-      make("table", {}, ...lines));
+    const title = `the same collective on ${flow.members.length} ranks`;
+    return make("section", {}, make("h3", {}, title), make("table", {}, ...lines));
   }
 
   async goToMember(member) {
@@ -1270,7 +1306,8 @@ class Timeline {
     const place = this.memberPlace(member);
     if (place?.index !== undefined) {
       this.showRow(place.item);
-      await this.choose(this.toldOf({ rank, lane: place.lane, row: place.r }, place.held, place.index));
+      const found = { rank, lane: place.lane, row: place.r };
+      await this.choose(this.toldOf(found, place.held, place.index));
     }
   }
 
@@ -1288,8 +1325,9 @@ class Timeline {
         const { block } = held;
         let i = firstAfter(block, row, member.start);
         for (; i < row.first + row.count && block.start[i] <= member.start; i++) {
-          if (block.start[i] === member.start && this.outline.roles[block.role[i]].role === "comm") {
-            const item = this.items.find((t) => t.rank === rank && t.lane === lane && t.row === r);
+          const isComm = this.outline.roles[block.role[i]].role === "comm";
+          if (isComm && block.start[i] === member.start) {
+            const item = this.itemOf(rank, lane, r);
             return item ? { item, held, lane, r, index: i } : head;
           }
         }
@@ -1357,8 +1395,10 @@ class Timeline {
   tellHits() {
     const { total, hits } = this.found;
     const of = `${total.toLocaleString("en")} hit${total === 1 ? "" : "s"}`;
-    const cut = hits.length < total ? ` (first ${hits.length.toLocaleString("en")} can be visited)` : "";
-    this.told.textContent = this.hitAt < 0 ? of + cut : `${(this.hitAt + 1).toLocaleString("en")} of ${of}`;
+    const some = hits.length.toLocaleString("en");
+    const cut = hits.length < total ? ` (first ${some} can be visited)` : "";
+    const at = (this.hitAt + 1).toLocaleString("en");
+    this.told.textContent = this.hitAt < 0 ? of + cut : `${at} of ${of}`;
   }
 
   /** Go to the next or previous hit, from where the view is at first. */
@@ -1418,7 +1458,9 @@ class Timeline {
     const wide = [];
     const ticks = this.ticks();
     context.fillStyle = ground.line;
-    for (const t of ticks.at) context.fillRect(Math.round(this.xOf(t) * ratio), 0, 1, this.plot.height);
+    for (const t of ticks.at) {
+      context.fillRect(Math.round(this.xOf(t) * ratio), 0, 1, this.plot.height);
+    }
     seen.forEach((item, line) => {
       const held = this.blockOf(item.rank);
       const row = held?.lanes[item.lane]?.rows[item.row];
@@ -1430,7 +1472,8 @@ class Timeline {
       }
       if (row) this.drawRow(item, held, row, line, shades, wide);
     });
-    shades.put(context, seen.map((i) => [(i.y - top + 1) * ratio, (i.height - 2) * ratio]), this.lines);
+    const places = seen.map((i) => [(i.y - top + 1) * ratio, (i.height - 2) * ratio]);
+    shades.put(context, places, this.lines);
     this.drawWide(context, wide, top, ratio);
     if (this.hitNames.size) this.drawHits(context, seen, top, ratio);
   }
@@ -1610,7 +1653,8 @@ class Timeline {
   ticks() {
     const step = tickStep(this.t1 - this.t0, Math.max(this.width() / 110, 2));
     const at = [];
-    for (let t = Math.ceil(this.t0 / step) * step; t < this.t1 && at.length < 200; t += step) at.push(t);
+    const first = Math.ceil(this.t0 / step) * step;
+    for (let t = first; t < this.t1 && at.length < 200; t += step) at.push(t);
     return { step, at };
   }
 
@@ -1697,7 +1741,8 @@ class Timeline {
       shades.finish(line);
     });
     const high = picture.height / Math.max(rows.length, 1);
-    shades.put(context, rows.map((_, n) => [n * high, Math.max(high - (high > 5 ? 1 : 0), 0.5)]), null);
+    const tall = Math.max(high - (high > 5 ? 1 : 0), 0.5);
+    shades.put(context, rows.map((_, n) => [n * high, tall]), null);
     return picture;
   }
 
@@ -1743,19 +1788,22 @@ class Timeline {
     const { total, events } = this.longest();
     const all = total.toLocaleString("en");
     const isShaded = this.ranks.some((r) => r.open && (this.blockOf(r)?.numShaded ?? 0) > 0);
-    const head = (total > events.length ? `The ${events.length} longest of ${all} events in view, by start`
-      : `${all} event${total === 1 ? "" : "s"} in view, by start`) +
-      (isShaded ? "; shorter ones are drawn as shade: zoom in to list them." : ".");
+    const some = total > events.length ? `The ${events.length} longest of ${all} events`
+      : `${all} event${total === 1 ? "" : "s"}`;
+    const more = isShaded ? "; shorter ones are drawn as shade: zoom in to list them." : ".";
+    const head = `${some} in view, by start${more}`;
+    const button = (text, act) => make("button", { type: "button", click: act }, text);
     const lines = events.map((e) => make("tr", {}, make("td", { class: "n" }, String(e.rank)),
       make("td", {}, e.title),
-      make("td", {}, make("button", { type: "button", click: () => this.choose(e, { keepInView: true }) }, e.name)),
+      make("td", {}, button(e.name, () => this.choose(e, { keepInView: true }))),
       make("td", { class: "n" }, (e.start / 1000).toFixed(3)),
       make("td", { class: "n" }, (e.dur / 1000).toFixed(3)), make("td", {}, this.words[e.role])));
     const titles = [["rank", "n"], ["lane", ""], ["event", ""], ["start in µs", "n"],
       ["duration in µs", "n"], ["counts as", ""]];
-    return this.twin.replaceChildren(make("button", { type: "button", click: () => this.save(events) }, "Save as CSV"),
+    const heads = titles.map(([t, c]) => make("th", { scope: "col", class: c }, t));
+    return this.twin.replaceChildren(button("Save as CSV", () => this.save(events)),
       make("table", {}, make("caption", {}, head),
-        make("thead", {}, make("tr", {}, ...titles.map(([t, c]) => make("th", { scope: "col", class: c }, t)))),
+        make("thead", {}, make("tr", {}, ...heads)),
         make("tbody", {}, ...lines)));
   }
 
@@ -1832,7 +1880,8 @@ function sized(canvas, width, height, ratio) {
 function rgbOf(colour) {
   const hex = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/i.exec(colour);
   if (hex) return hex.slice(1).map((part) => parseInt(part, 16));
-  const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  const one = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const context = one.getContext("2d");
   context.fillStyle = colour;
   context.fillRect(0, 0, 1, 1);
   return [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)];

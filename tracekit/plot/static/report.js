@@ -37,7 +37,8 @@ class HeatMap {
     this.select = document.getElementById("figure");
     this.told = document.getElementById("cell");
     for (const [key, label] of FIGURES) {
-      if (heat.values[key]?.some((v) => v !== null)) this.select.append(make("option", { value: key }, label));
+      if (!heat.values[key]?.some((v) => v !== null)) continue;
+      this.select.append(make("option", { value: key }, label));
     }
     this.select.addEventListener("change", () => this.draw());
     this.canvas.addEventListener("pointermove", (e) => this.tell(this.cellAt(e)));
@@ -49,7 +50,10 @@ class HeatMap {
   }
 
   get figure() { return FIGURES.find(([key]) => key === this.select.value); }
-  value(rank, step) { return this.heat.values[this.figure[0]][rank * this.heat.steps.length + step]; }
+
+  value(rank, step) {
+    return this.heat.values[this.figure[0]][rank * this.heat.steps.length + step];
+  }
 
   draw() {
     const { ranks, steps } = this.heat;
@@ -80,7 +84,8 @@ class HeatMap {
     });
     const sparse = Math.ceil(56 / this.cellWidth);
     steps.forEach((step, s) => {
-      if (s % sparse === 0) context.fillText(`step ${step}`, this.left + s * this.cellWidth + 1, height - 8);
+      const x = this.left + s * this.cellWidth + 1;
+      if (s % sparse === 0) context.fillText(`step ${step}`, x, height - 8);
     });
     this.frame(context, colour("focus"));
     this.drawScale();
@@ -109,7 +114,8 @@ class HeatMap {
   cell(context, r, s, line) {
     const value = this.value(r, s);
     const x = this.left + s * this.cellWidth;
-    const [w, h] = [Math.max(this.cellWidth - (this.cellWidth > 6 ? 1 : 0), 0.6), this.cellHeight - (this.cellHeight > 5 ? 1 : 0)];
+    const w = Math.max(this.cellWidth - (this.cellWidth > 6 ? 1 : 0), 0.6);
+    const h = this.cellHeight - (this.cellHeight > 5 ? 1 : 0);
     if (value === null || value === undefined) {
       context.fillStyle = line;
       context.fillRect(x, r * this.cellHeight + h / 2, w, 1);
@@ -123,7 +129,8 @@ class HeatMap {
     const [r, s] = this.at;
     context.strokeStyle = colour;
     context.lineWidth = 2;
-    context.strokeRect(this.left + s * this.cellWidth, r * this.cellHeight, Math.max(this.cellWidth - 1, 2), this.cellHeight - 1);
+    const [x, w] = [this.left + s * this.cellWidth, Math.max(this.cellWidth - 1, 2)];
+    context.strokeRect(x, r * this.cellHeight, w, this.cellHeight - 1);
   }
 
   drawScale() {
@@ -135,7 +142,8 @@ class HeatMap {
     }
     const unit = this.figure[2];
     document.getElementById("low").textContent = valueText(this.low, unit);
-    document.getElementById("high").textContent = valueText(this.high, unit) + (this.isCapped ? " and above" : "");
+    const above = this.isCapped ? " and above" : "";
+    document.getElementById("high").textContent = valueText(this.high, unit) + above;
   }
 
   cellAt(e) {
@@ -150,18 +158,22 @@ class HeatMap {
     const isNew = r !== this.at[0] || s !== this.at[1];
     this.at = [r, s];
     const [, label, unit] = this.figure;
-    this.told.textContent = `rank ${this.heat.ranks[r]}, step ${this.heat.steps[s]}: ${label} ${valueText(this.value(r, s), unit)}`;
+    const where = `rank ${this.heat.ranks[r]}, step ${this.heat.steps[s]}`;
+    this.told.textContent = `${where}: ${label} ${valueText(this.value(r, s), unit)}`;
     if (isNew) this.draw();
   }
 
   key(e) {
     const [r, s] = this.at;
     const { ranks, steps } = this.heat;
-    const moves = { ArrowUp: [r - 1, s], ArrowDown: [r + 1, s], ArrowLeft: [r, s - 1], ArrowRight: [r, s + 1] };
+    const moves = {
+      ArrowUp: [r - 1, s], ArrowDown: [r + 1, s], ArrowLeft: [r, s - 1], ArrowRight: [r, s + 1],
+    };
     if (e.key === "Enter") this.go();
     else if (Object.hasOwn(moves, e.key)) {
       const [a, b] = moves[e.key];
-      this.tell([Math.min(Math.max(a, 0), ranks.length - 1), Math.min(Math.max(b, 0), steps.length - 1)]);
+      const within = (n, list) => Math.min(Math.max(n, 0), list.length - 1);
+      this.tell([within(a, ranks), within(b, steps)]);
     } else return;
     e.preventDefault();
   }
@@ -181,13 +193,19 @@ class HeatMap {
     const { ranks, steps } = this.heat;
     const shown = steps.slice(0, Math.max(1, Math.floor(MAX_CELLS_IN_TABLE / ranks.length)));
     const unit = this.figure[2];
-    const text = (value) => (value === null || value === undefined ? "" : unit === "%" ? (100 * value).toFixed(1) : (value / 1000).toFixed(3));
+    const text = (value) => {
+      if (value === null || value === undefined) return "";
+      return unit === "%" ? (100 * value).toFixed(1) : (value / 1000).toFixed(3);
+    };
     const head = make("tr", {}, make("th", { scope: "col" }, `${this.figure[1]} in ${unit}`),
       ...shown.map((step) => make("th", { scope: "col", class: "n" }, `step ${step}`)));
     const rows = ranks.map((rank, r) => make("tr", {}, make("th", { scope: "row" }, `rank ${rank}`),
       ...shown.map((_, s) => make("td", { class: "n" }, text(this.value(r, s))))));
-    const more = shown.length < steps.length ? [make("p", { class: "faint" }, `the first ${shown.length} of ${steps.length} steps`)] : [];
-    place.querySelector("div").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)), ...more);
+    const isCut = shown.length < steps.length;
+    const cut = isCut ? `the first ${shown.length} of ${steps.length} steps` : "";
+    place.querySelector("div").replaceChildren(
+      make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)),
+      make("p", { class: "faint" }, cut));
   }
 }
 
@@ -202,7 +220,8 @@ async function openReport() {
     root.dataset.theme = isDark ? "light" : "dark";
     window.heatMap?.draw();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => window.heatMap?.draw());
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", () => window.heatMap?.draw());
   await timeline.ready;
 }
 
