@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,13 +23,33 @@ END_SCATTER_NS = 20_000
 #: what distance from equal clocks costs a difference, against the pairs that speak for it: with a
 #: ms the loss of about one pair of a collective every 50 ms
 DISTANCE_COST = 6.0
+#: evidence by which a difference has to exceed the next one to be beyond doubt
+CLEAR_MARGIN = 12.0
 #: how far in order the partner of an operation is looked for
 MAX_SHIFT = 64
 #: differences of ends that are looked at per pair of ranks (0.4 s)
 MAX_DIFFERENCES = 4_000_000
 
 
-def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dict[int, int], int]:
+@dataclass(slots=True)
+class Guess:
+    """Rough clock differences of ranks.
+
+    Attributes
+    ----------
+    offsets : dict of int to int, ns
+    spread : int
+        The largest spread of the guessed ones, at least the scatter of ends, ns; 0 without any.
+    doubtful : dict of int to int, ns
+        Ranks for which another difference explains the ends nearly as well, and that difference.
+    """
+
+    offsets: dict[int, int]
+    spread: int = 0
+    doubtful: dict[int, int] = field(default_factory=dict)
+
+
+def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> Guess:
     """Rough clock differences of ranks, found from the operations themselves.
 
     For each rank the difference to the ends of the lowest rank of the bucket that explains them
@@ -41,14 +62,9 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dic
     buckets : iterable of Bucket
     known : dict of int to int
         Offsets in ns that are known already; these ranks are left as they are.
-
-    Returns
-    -------
-    offsets : dict of int to int, ns
-    spread : int
-        The largest spread of the guessed ones, at least the scatter of ends, ns; 0 without any.
     """
-    offsets, spread = dict(known), 0
+    guess = Guess(dict(known))
+    offsets = guess.offsets
     timed = [b for b in buckets if next(iter(b.values()))[0].op in SYNCHRONISING | {"send_recv"}]
     timed.sort(key=lambda b: -sum(map(len, b.values())))
     for bucket in timed:
@@ -57,24 +73,32 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> tuple[dic
             if rank != hub and rank not in offsets:
                 shared = [(_ends(b[hub]), _ends(b[rank])) for b in timed if hub in b and rank in b]
                 found = _coincidence(shared)
-                if found is not None:
-                    offsets[rank] = offsets.get(hub, 0) + found[0]
-                    spread = max(spread, found[1], END_SCATTER_NS)
+                if found:
+                    middle, spread = found[0]
+                    offsets[rank] = offsets.get(hub, 0) + middle
+                    guess.spread = max(guess.spread, spread, END_SCATTER_NS)
+                    if len(found) > 1:
+                        guess.doubtful[rank] = offsets.get(hub, 0) + found[1][0]
         offsets.setdefault(hub, 0)
-    return offsets, spread
+    return guess
 
 
 def _ends(operations: list[Operation]) -> Ints:
     return np.array([o.end for o in operations], dtype=np.int64)
 
 
-def _coincidence(shared: list[tuple[Ints, Ints]]) -> tuple[int, int] | None:
-    """The difference of two ranks' ends that explains them best, and its spread; or None.
+def _coincidence(shared: list[tuple[Ints, Ints]]) -> list[tuple[int, int]]:
+    """Differences of two ranks' ends that explain them about equally well, the best first.
 
     Parameters
     ----------
     shared : list of (hub, other)
         Ends of each kind of operation that both ranks hold, the most frequent kind first.
+
+    Returns
+    -------
+    list of (difference, spread), ns
+        Empty where no difference is shared by most pairs.
     """
     every: list[Ints] = []
     gaps: list[Ints] = []
@@ -87,13 +111,13 @@ def _coincidence(shared: list[tuple[Ints, Ints]]) -> tuple[int, int] | None:
         gaps += [np.diff(hub), np.diff(other)]
         num_asked += asked
     if not every:
-        return None
+        return []
     between = np.concatenate(gaps)
     gap = int(np.median(between)) if len(between) else 4 * END_TOLERANCE_NS
     clusters = _clusters(np.sort(np.concatenate(every)), min(END_TOLERANCE_NS, gap // 4))
     # a real difference is shared by most pairs
     if not clusters or clusters[0][0] < max(2, num_asked / 2):
-        return None
+        return []
     chance = max(gap, 4 * END_SCATTER_NS)
 
     def evidence(cluster: tuple[int, int, int]) -> float:
@@ -101,8 +125,9 @@ def _coincidence(shared: list[tuple[Ints, Ints]]) -> tuple[int, int] | None:
         closer = math.log(chance / max(spread, END_SCATTER_NS))
         return min(size, num_asked) * closer - DISTANCE_COST * math.log1p(abs(middle) / 1e6)
 
-    _, middle, spread = max(clusters, key=evidence)
-    return middle, spread
+    ranked = sorted(clusters, key=evidence, reverse=True)
+    least = evidence(ranked[0]) - CLEAR_MARGIN
+    return [(middle, spread) for _, middle, spread in (c for c in ranked if evidence(c) >= least)]
 
 
 def _clusters(every: Ints, width: int) -> list[tuple[int, int, int]]:

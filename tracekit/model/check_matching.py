@@ -62,9 +62,25 @@ def doubts(run: TraceSet) -> Iterator[Note]:
     spans = {r: _corrected(run, r, span) for r, span in run.spans.items() if span}
     if len(spans) > 1:
         yield from _windows(spans)
+    yield from _doubtful_clocks(run)
     for note in _quality(run, run.matching.collectives):
         if note.code == "loose-matches":
             yield note
+
+
+def _doubtful_clocks(run: TraceSet) -> Iterator[Note]:
+    """Clocks that the order and the ends of operations do not settle."""
+    doubtful = run.matching.doubtful_ns
+    if doubtful:
+        rank, other = min(doubtful.items(), key=lambda d: abs(d[1]))
+        text = (
+            f"the clock of {ranks_text(doubtful)} is in doubt: operations carry no sequence number "
+            f"and repeat so regularly that another difference (rank {rank}: by "
+            f"{time_text(other, signed=True)}) explains them about as well; if it is the true one, "
+            "each operation was paired with a neighbour and waiting is wrong; record with a torch "
+            "that writes Seq (2.4 or later)"
+        )
+        yield Note("doubtful-clock", text)
 
 
 def _corrected(run: TraceSet, rank: int, span: tuple[int, int]) -> tuple[int, int]:

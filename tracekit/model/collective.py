@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
-from tracekit.model.align import Bucket, Members, align, guess_offsets
+from tracekit.model.align import Bucket, Guess, Members, align, guess_offsets
 from tracekit.model.clock import Clock, clocks
 from tracekit.model.names import Names
 from tracekit.model.operations import Group, Operation
@@ -113,11 +113,14 @@ class Matching:
     clocks : dict of int to Clock or None
     unmatched : dict of int to int
         Per rank, operations whose group has another given rank but that found no partner.
+    doubtful_ns : dict of int to int
+        Ranks matched by order whose clock could as well be another, and by how much that differs.
     """
 
     collectives: list[Collective]
     clocks: dict[int, Clock | None]
     unmatched: dict[int, int]
+    doubtful_ns: dict[int, int] = field(default_factory=dict)
 
     def offset_ns(self, rank: int) -> int:
         """What to subtract from a rank's times; 0 where its clock is unknown or in doubt."""
@@ -148,11 +151,13 @@ def match(
     known = clocks(operations, (m for _, m in found))
     compared = any(c and c.num_shared for c in known.values())
     offsets = {r: c.offset_ns for r, c in known.items() if c} if compared else {}
-    found += _by_order(rest, names, offsets, _spread(known))
+    by_order, guess = _by_order(rest, names, offsets, _spread(known))
+    found += by_order
     settled = clocks(operations, (m for _, m in found))
     world_size = world_size or max(operations, default=0) + 1
     collectives = [_collective(kind, m, world_size) for kind, m in found]
     matching = Matching(collectives, settled, dict.fromkeys(sorted(operations), 0))
+    matching.doubtful_ns = {r: ns - guess.offsets[r] for r, ns in guess.doubtful.items()}
     for c in collectives:
         _time(c, matching)
         if len(c.members) == 1 and _has_partner(c, operations):
@@ -241,15 +246,15 @@ def _doubtful_sequences(every: list[Operation]) -> set[Any]:
 
 def _by_order(
     rest: list[Operation], names: Names, offsets: dict[int, int], slack_ns: int
-) -> list[tuple[Match, Members]]:
+) -> tuple[list[tuple[Match, Members]], Guess]:
     buckets, lonely = _buckets(rest, names)
-    offsets, spread = guess_offsets(buckets, offsets)
-    slack_ns = max(slack_ns, spread)
+    guess = guess_offsets(buckets, offsets)
+    slack_ns = max(slack_ns, guess.spread)
     found: list[tuple[Match, Members]] = [("order", {o.rank: o}) for o in lonely]
     for bucket in buckets:
-        for members in align(bucket, offsets, slack_ns):
+        for members in align(bucket, guess.offsets, slack_ns):
             found += _no_larger("order", members)
-    return found
+    return found, guess
 
 
 def _buckets(rest: list[Operation], names: Names) -> tuple[list[Bucket], list[Operation]]:

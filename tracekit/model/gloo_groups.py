@@ -9,7 +9,6 @@ none was done before all had begun.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from tracekit.model.clock import clocks
@@ -19,6 +18,8 @@ from tracekit.model.operations import SYNCHRONISING, Group, Operation, complete
 THREADS_PER_GROUP = 2
 #: beyond this many ways per rank nothing is inferred
 MAX_WAYS = 2000
+#: operations looked at in all, over the ways tried; some seconds
+MAX_LOOKED_AT = 1_000_000
 
 Signature = tuple[tuple[str | None, int | None], ...]
 Key = tuple[Any, ...]
@@ -51,8 +52,10 @@ def infer_groups(
     ways = {r: list(_ways(own, listed[r])) for r, own in open_ones.items()}
     if any(not w or len(w) > MAX_WAYS for w in ways.values()):
         return False
-    found = list(islice(_consistent(sorted(ways), ways, open_ones, listed, {}), MAX_WAYS))
-    best = _best(found, open_ones)
+    tries = iter(range(MAX_LOOKED_AT // sum(map(len, open_ones.values()))))
+    found = list(_consistent(sorted(ways), ways, open_ones, listed, {}, tries))
+    # with ways left that were not looked at, the best of the others may be wrong
+    best = _best(found, open_ones) if next(tries, None) is not None else None
     if best is None:
         return False
     for rank, way in best.items():
@@ -92,18 +95,25 @@ def _consistent(
     operations: dict[int, list[Operation]],
     listed: dict[int, list[Group]],
     agreed: dict[Key, Signature],
+    tries: Iterator[int],
 ) -> Iterator[dict[int, Way]]:
-    """Choices of one way per rank under which all members of each group ran the same on it."""
+    """Choices of one way per rank under which all members of each group ran the same on it.
+
+    Ends early when ``tries``, one for each way looked at, are used up.
+    """
     if not ranks:
         yield {}
         return
     rank = ranks[0]
     for way in ways[rank]:
+        if next(tries, None) is None:
+            return
         mine = {g.key: _run_on(g, operations[rank], way) for g in listed[rank]}
         shared = {key: tuple((o.op, o.in_elems) for o in own) for key, own in mine.items()}
         if any(agreed.get(key, value) != value for key, value in shared.items()):
             continue
-        for rest in _consistent(ranks[1:], ways, operations, listed, {**agreed, **shared}):
+        joint = {**agreed, **shared}
+        for rest in _consistent(ranks[1:], ways, operations, listed, joint, tries):
             yield {rank: way, **rest}
 
 

@@ -96,9 +96,9 @@ def host_timeline(who: str, file: str = "") -> Note:
 
 
 def collectives_only(who: str, file: str = "") -> Note:
-    """A flight-recorder dump."""
+    """A flight-recorder dump, or a recording that says it knows no compute."""
     text = (
-        f"{who}: a flight recording holds collectives only, so compute, overlap and idle time are "
+        f"{who}: this recording holds collectives only, so compute, overlap and idle time are "
         "not known; torch.profiler records them"
     )
     return Note("collectives-only", text, "info", file)

@@ -328,7 +328,7 @@ class _Groups:
     def of(self, detail: dict[str, Any]) -> Group:
         fields = ("Process Group Name", "Process Group Description", "Process Group Ranks")
         name, desc, ranks = ("" if detail.get(f) is None else str(detail[f]) for f in fields)
-        size = _count(detail.get("Group size"))
+        size = _count(detail.get("Group size")) or None
         key = (name, desc, ranks, str(size))
         if key not in self._made:
             self._made[key] = self._make(name, desc, ranks, size)

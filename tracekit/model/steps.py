@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracekit.core.intervals import union
 from tracekit.model.links import Ints, innermost
 from tracekit.model.trace import ANNOTATION, OPERATOR, OTHER, Trace
 from tracekit.model.work import Work
@@ -47,13 +48,16 @@ def steps_of(trace: Trace) -> Spans:
 
 
 def phases_of(trace: Trace) -> Spans:
-    """Annotations that mark a phase (forward, backward, optimizer), inner ones after outer."""
+    """Annotations that mark a phase (forward, backward, optimizer), inner ones after outer.
+
+    Marks of one phase that overlap are one span: an optimizer's own mark lies inside the loop's.
+    """
     found: list[tuple[int, int, str]] = []
     for phase, pattern in trace.names.phases.items():
         rows = _annotations(trace, pattern)
-        start = trace.table["start_ns"][rows]
-        end = start + trace.table["dur_ns"][rows]
-        found += zip(start.tolist(), end.tolist(), [phase] * len(rows), strict=True)
+        begin = trace.table["start_ns"][rows]
+        start, end = union(begin, begin + trace.table["dur_ns"][rows])
+        found += zip(start.tolist(), end.tolist(), [phase] * len(start), strict=True)
     found.sort(key=lambda f: (f[0], -f[1]))
     return Spans(
         [f[2] for f in found],

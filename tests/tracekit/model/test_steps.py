@@ -164,3 +164,12 @@ def test_ids_are_usable_unless_they_are_correlations() -> None:
     for file, usable in ((good, True), (bad, False), (none, True)):
         trace = file.trace()
         assert external_ids_usable(trace, np.arange(4)) is usable
+
+
+def test_marks_of_one_phase_that_overlap_are_one_span() -> None:
+    """An optimizer's own mark inside the loop's adds no span, and no time is counted twice."""
+    file = Kineto().mark(1000, 2000, "optimizer").mark(1300, 1700, "Optimizer.step#AdamW.step")
+    phases = phases_of(file.mark(3000, 3500, "optimizer").trace())
+    assert phases.label == ["optimizer", "optimizer"]
+    assert phases.start.tolist() == [1_000_000, 3_000_000]
+    assert phases.end.tolist() == [2_000_000, 3_500_000]
