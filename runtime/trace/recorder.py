@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +102,7 @@ class Recorder:
         self._num_windows = self._num_kept = 0
         self._kept = document.Marks([], [], [], {})
         self._written_at = time.monotonic()
-        self._quiet = False
+        self._quiet = self._used = False
         self._joined: Counter[str] = Counter()
         self._step_row: record_function | None = None
         self._on_device = profiler.on_device()
@@ -155,6 +155,9 @@ class Recorder:
     def __enter__(self) -> Recorder:
         if self._log.watched:
             raise RuntimeError("this loop is being recorded already: end that first")
+        if self._used:
+            raise RuntimeError("this recorder was used before: make another with runtime.record")
+        self._used = True
         # torch's profiler says start and stop on stderr unless told otherwise
         self._quiet = "KINETO_LOG_LEVEL" not in os.environ
         if self._quiet:
@@ -173,7 +176,6 @@ class Recorder:
             self._threads.update(thread_groups(groups_of_job(self._about.axes), self._folder))
         hosts = about.meet()
         self._try(lambda: self._write_run(hosts))
-        self._try(self._remove_earlier)
         self._log.take()
         self._log.step = self._step
         self._step_start = time.time_ns()
@@ -236,7 +238,7 @@ class Recorder:
         self._num_windows += 1
         pieces = document.annotated(text, joined.pairs, self._key(records))
         self._joined.clear()
-        self._try(lambda: write_trace(self._path(), pieces))
+        self._write(pieces)
 
     def _keep(
         self, records: list[Record], phases: list[Mark], steps: list[Mark], joined: Joined
@@ -263,9 +265,20 @@ class Recorder:
         self._num_windows = 1
         self._written_at = time.monotonic()
         key = self._key(self._kept.records)
-        self._try(lambda: write_trace(self._path(), document.light_document(self._kept, key)))
+        self._write(document.light_document(self._kept, key))
 
     # -- files --------------------------------------------------------------------------------
+
+    def _write(self, pieces: Iterable[str]) -> None:
+        """Write a window; before the second, what an earlier recording left makes way."""
+
+        def write() -> None:
+            path = self._path()
+            write_trace(path, pieces)
+            if self._num_windows == 1:
+                self._remove_earlier(path)
+
+        self._try(write)
 
     def _key(self, records: list[Record]) -> dict[str, Any]:
         key = about.trace_key(self._mode, self._comm, self._about, records)
@@ -281,10 +294,11 @@ class Recorder:
             new = about.run_facts(self._mode, self._comm, self._about, hosts)
             write_json_atomically(path, {**read_json(path), **new})
 
-    def _remove_earlier(self) -> None:
-        """An earlier recording of this rank in the same folder makes way."""
+    def _remove_earlier(self, new: Path) -> None:
+        """Of this rank's traces in the folder, the new one stays."""
         for file in (self._folder / "traces").glob(f"rank{_rank():05d}*.pt.trace.json.gz"):
-            file.unlink()
+            if file != new:
+                file.unlink()
 
     def _try(self, write: Any) -> None:
         try:

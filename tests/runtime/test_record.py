@@ -222,6 +222,18 @@ def test_a_second_recorder_is_refused(tmp_path: Path) -> None:
     assert steps_in(tmp_path / "b") == ["ProfilerStep#0"]
 
 
+def test_a_used_recorder_is_refused_and_its_recording_stays(tmp_path: Path) -> None:
+    """Recorders serve once; nothing recorded is removed before there is something in its place."""
+    rec = runtime.record(tmp_path)
+    with rec:
+        loop(rec, 6)
+    with pytest.raises(RuntimeError, match="used before: make another with"):
+        rec.__enter__()
+    with runtime.record(tmp_path) as short:
+        loop(short, 1)
+    assert steps_in(tmp_path) == [f"ProfilerStep#{n}" for n in (2, 3, 4)]
+
+
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     """The message names the value and the way out."""
     with pytest.raises(ValueError, match="mode 'fast': choose profile or light"):
