@@ -7,6 +7,7 @@ its final name is whole. Written by torch.distributed.checkpoint; reading runs n
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import shutil
@@ -56,6 +57,21 @@ HARMLESS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"),
     ("pathlib", "PosixPath"),
+    ("pathlib", "PurePosixPath"),
+    ("torch", "Size"),
+    *(
+        ("torch.distributed.checkpoint.metadata", name)
+        for name in (
+            "BytesStorageMetadata",
+            "ChunkStorageMetadata",
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorProperties",
+            "TensorStorageMetadata",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
 }
 
 
@@ -234,7 +250,7 @@ def save(
                 no_dist=comm.grid.world_size == 1,
             )
         except CheckpointException as e:
-            raise _failed(final, e) from e
+            raise _failed(final, e, reading=False) from e
     if comm.grid.rank == 0:
         state = {"format": FORMAT, "step": step, **state}
         with (partial / STATE).open("w") as out:
@@ -263,8 +279,8 @@ def load(folder: Path, tensors: dict[str, Part], comm: Comm) -> None:
     reader = _Reader(folder)
     try:
         stored = reader.read_metadata().state_dict_metadata
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError) as e:
-        raise CheckpointError(f"{folder}: its index cannot be read ({e})") from e
+    except Exception as e:  # a damaged pickle may raise anything
+        raise _damaged(folder, METADATA, e) from e
     for name, part in tensors.items():
         entry = stored.get(name)
         shape = list(entry.size) if isinstance(entry, TensorStorageMetadata) else "none"
@@ -282,7 +298,7 @@ def load(folder: Path, tensors: dict[str, Part], comm: Comm) -> None:
                 no_dist=comm.grid.world_size == 1,
             )
         except CheckpointException as e:
-            raise _failed(folder, e) from e
+            raise _failed(folder, e, reading=True) from e
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -294,14 +310,33 @@ def read_state(folder: Path) -> dict[str, Any]:
         When it cannot be read.
     """
     try:
-        state: dict[str, Any] = json.loads((folder / STATE).read_text())
-    except (OSError, ValueError) as e:
-        raise CheckpointError(f"{folder / STATE}: cannot be read ({e})") from e
+        state = json.loads((folder / STATE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise _damaged(folder, STATE, e) from e
+    if not isinstance(state, dict):
+        raise _damaged(folder, STATE, "no table of settings")
     if state.get("format") != FORMAT:
         raise CheckpointError(
             f"{folder}: format {state.get('format')}; this version reads {FORMAT}"
         )
+    for name in ("seed", "step", "position", "updates"):
+        value = state.get(name)
+        if type(value) is not int or value < 0:
+            raise _damaged(folder, STATE, f"{name} is {value!r}, no whole number from 0")
+    for name in ("scale", "good_steps"):
+        value = state.get(name)
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise _damaged(folder, STATE, f"{name} is {value!r}, no number from 0")
     return state
+
+
+def _damaged(folder: Path, name: str, why: Exception | str) -> CheckpointError:
+    """A file that cannot be what was written."""
+    text = str(why).strip()
+    reason = why.strerror if isinstance(why, OSError) and why.strerror else text.split("\n")[0]
+    return CheckpointError(
+        f"{folder}: {name} is damaged ({reason or type(why).__name__}); resume from another one"
+    )
 
 
 class _SavePlanner(DefaultSavePlanner):
@@ -363,22 +398,24 @@ class _Unpickler(pickle.Unpickler):
     """Makes the values of an index, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in HARMLESS or module == "torch.distributed.checkpoint.metadata":
-            found = super().find_class(module, name)
-        else:
-            found = getattr(torch, name, None) if module == "torch" else None
-        kinds = (type, torch.dtype, torch.layout, torch.memory_format)
-        if isinstance(found, kinds) or (module, name) in HARMLESS:
+        if (module, name) in HARMLESS:
+            return super().find_class(module, name)
+        # a name with dots would reach whatever a module has imported
+        found = getattr(torch, name, None) if module == "torch" and "." not in name else None
+        if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
             return found
         raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no part of an index")
 
 
-def _failed(folder: Path, error: CheckpointException) -> CheckpointError:
+def _failed(folder: Path, error: CheckpointException, *, reading: bool) -> CheckpointError:
     """The first rank's trouble in one line."""
     rank, (cause, _) = min(error.failures.items())
-    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-    line = why.strip().splitlines()[0] if why.strip() else type(cause).__name__
-    return CheckpointError(f"{folder}: rank {rank}: {line}")
+    if isinstance(cause, OSError) and cause.strerror:
+        where = f"{Path(cause.filename).name}: " if cause.filename else ""
+        return CheckpointError(f"{folder}: rank {rank}: {where}{cause.strerror}")
+    if reading:  # what torch advises on damaged files is to read them in an unsafe way
+        return _damaged(folder, f"a data file (rank {rank})", "it ends early or was changed")
+    return CheckpointError(f"{folder}: rank {rank}: {str(cause).strip() or type(cause).__name__}")
 
 
 class _quiet(warnings.catch_warnings):  # noqa: N801 - reads as a statement

@@ -160,3 +160,72 @@ def test_rectangles_hold_each_element_once(z: int, cut: tuple[int, int]) -> None
                     seen[where] = int(view[i, j])
         expected = {int(local[k]): k for k in range(start, stop) if local[k] >= 0}
         assert seen == expected
+
+
+def _index(folder: Path, text: bytes) -> Path:
+    """A checkpoint with this index."""
+    folder.mkdir()
+    (folder / ".metadata").write_bytes(text)
+    return folder
+
+
+def test_an_index_runs_no_code(tmp_path: Path) -> None:
+    """A name with dots, which reaches whatever torch has imported, is refused unread."""
+    mark = str(tmp_path / "ran").encode()
+    module = b"torch.distributed.checkpoint.metadata"
+
+    def text(value: bytes) -> bytes:
+        return b"\x8c" + bytes([len(value)]) + value
+
+    for name in (b"os.system", b"torch._strobelight.cli_function_profiler.subprocess.Popen"):
+        call = text(module) + text(name) + b"\x93" + text(b"touch " + mark) + b"\x85R."
+        folder = _index(tmp_path / name.decode(), b"\x80\x04" + call)
+        with pytest.raises(checkpoint.CheckpointError, match="which is no part of an index"):
+            checkpoint.load(folder, {}, None)  # type: ignore[arg-type]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\0" * 50, b"\x80\x63.", b"\x80\x04R.", b"\x80\x04\x8c\x01\xff.", b"K\x03."]
+)
+def test_a_damaged_index_is_one_line(tmp_path: Path, text: bytes) -> None:
+    """Whatever a pickle raises, the message names folder, file and the way out."""
+    folder = _index(tmp_path / "step-1", text)
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+        checkpoint.load(folder, {}, None)  # type: ignore[arg-type]
+    line = str(caught.value)
+    assert line.startswith(f"{folder}: .metadata is damaged (")
+    assert line.endswith("resume from another one")
+    assert "\n" not in line
+
+
+GOOD = {
+    "format": 1,
+    "seed": 0,
+    "step": 1,
+    "position": 8,
+    "updates": 1,
+    "scale": 1.0,
+    "good_steps": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"step": -5}, "step is -5"),
+        ({"position": None}, "position is None"),
+        ({"updates": "3"}, "updates is '3'"),
+        ({"scale": float("inf")}, "scale is inf"),
+        ({"seed": 1.5}, "seed is 1.5"),
+    ],
+)
+def test_an_impossible_state_is_refused(
+    tmp_path: Path, change: dict[str, object], word: str
+) -> None:
+    """A step below 0 would train at a negative rate; every value is looked at first."""
+    (tmp_path / "state.json").write_text(json.dumps(GOOD))
+    assert checkpoint.read_state(tmp_path) == GOOD
+    (tmp_path / "state.json").write_text(json.dumps({**GOOD, **change}))
+    with pytest.raises(checkpoint.CheckpointError, match=f"state.json is damaged .{word}"):
+        checkpoint.read_state(tmp_path)
