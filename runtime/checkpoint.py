@@ -7,9 +7,7 @@ its final name is whole. Written by torch.distributed.checkpoint; reading runs n
 from __future__ import annotations
 
 import json
-import math
 import os
-import pickle
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -26,13 +24,11 @@ from torch.distributed.checkpoint import (
     CheckpointException,
     DefaultLoadPlanner,
     DefaultSavePlanner,
-    FileSystemReader,
 )
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
-    StorageMeta,
     TensorProperties,
     TensorStorageMetadata,
 )
@@ -48,35 +44,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from runtime.comm import Comm
 from runtime.settings import ConfigError
 from runtime.sharding import Placement
-
-FORMAT = 1
-STATE, METADATA = "state.json", ".metadata"
-#: what the pickled index of a checkpoint may consist of
-HARMLESS = {
-    ("torch.serialization", "_get_layout"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"),
-    ("pathlib", "PosixPath"),
-    ("pathlib", "PurePosixPath"),
-    ("torch", "Size"),
-    *(
-        ("torch.distributed.checkpoint.metadata", name)
-        for name in (
-            "BytesStorageMetadata",
-            "ChunkStorageMetadata",
-            "Metadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "TensorProperties",
-            "TensorStorageMetadata",
-            "_MEM_FORMAT_ENCODING",
-        )
-    ),
-}
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint could not be written or read; one line."""
+from runtime.stored import FORMAT, METADATA, STATE, Reader, failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +218,7 @@ def save(
                 no_dist=comm.grid.world_size == 1,
             )
         except CheckpointException as e:
-            raise _failed(final, e, reading=False) from e
+            raise failed(final, e, reading=False) from e
     if comm.grid.rank == 0:
         state = {"format": FORMAT, "step": step, **state}
         with (partial / STATE).open("w") as out:
@@ -276,14 +244,11 @@ def load(folder: Path, tensors: dict[str, Part], comm: Comm) -> None:
     CheckpointError
         When it cannot be read.
     """
-    reader = _Reader(folder)
-    try:
-        stored = reader.read_metadata().state_dict_metadata
-    except Exception as e:  # a damaged pickle may raise anything
-        raise _damaged(folder, METADATA, e) from e
+    reader = Reader(folder)
+    stored = reader.read_metadata().state_dict_metadata
     for name, part in tensors.items():
         entry = stored.get(name)
-        shape = list(entry.size) if isinstance(entry, TensorStorageMetadata) else "none"
+        shape = _shape(entry)
         if shape != list(part.shape):
             raise ConfigError(
                 f"{folder}: {name} has shape {shape} there and {list(part.shape)} here; "
@@ -298,45 +263,13 @@ def load(folder: Path, tensors: dict[str, Part], comm: Comm) -> None:
                 no_dist=comm.grid.world_size == 1,
             )
         except CheckpointException as e:
-            raise _failed(folder, e, reading=True) from e
+            raise failed(folder, e, reading=True) from e
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """What a checkpoint says besides tensors: step, data position, seed and so on.
-
-    Raises
-    ------
-    CheckpointError
-        When it cannot be read.
-    """
-    try:
-        state = json.loads((folder / STATE).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise _damaged(folder, STATE, e) from e
-    if not isinstance(state, dict):
-        raise _damaged(folder, STATE, "no table of settings")
-    if state.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{folder}: format {state.get('format')}; this version reads {FORMAT}"
-        )
-    for name in ("seed", "step", "position", "updates"):
-        value = state.get(name)
-        if type(value) is not int or value < 0:
-            raise _damaged(folder, STATE, f"{name} is {value!r}, no whole number from 0")
-    for name in ("scale", "good_steps"):
-        value = state.get(name)
-        if type(value) not in (int, float) or not 0 <= value < math.inf:
-            raise _damaged(folder, STATE, f"{name} is {value!r}, no number from 0")
-    return state
-
-
-def _damaged(folder: Path, name: str, why: Exception | str) -> CheckpointError:
-    """A file that cannot be what was written."""
-    text = str(why).strip()
-    reason = why.strerror if isinstance(why, OSError) and why.strerror else text.split("\n")[0]
-    return CheckpointError(
-        f"{folder}: {name} is damaged ({reason or type(why).__name__}); resume from another one"
-    )
+def _shape(entry: object) -> list[int] | str:
+    """What an index says of a tensor's shape."""
+    size = vars(entry).get("size") if isinstance(entry, TensorStorageMetadata) else None
+    return list(size) if isinstance(size, torch.Size) else "none"
 
 
 class _SavePlanner(DefaultSavePlanner):
@@ -380,42 +313,6 @@ class _LoadPlanner(DefaultLoadPlanner):
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
         part: Part = self.state_dict[index.fqn]
         return part.at(index)
-
-
-class _Reader(FileSystemReader):
-    """Reads the index with an unpickler that makes nothing but an index."""
-
-    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        with Path(self.path, METADATA).open("rb") as file:
-            metadata: Metadata = _Unpickler(file).load()
-        if getattr(metadata, "storage_meta", None) is None:
-            metadata.storage_meta = StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes the values of an index, and refuses everything else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in HARMLESS:
-            return super().find_class(module, name)
-        # a name with dots would reach whatever a module has imported
-        found = getattr(torch, name, None) if module == "torch" and "." not in name else None
-        if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
-            return found
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no part of an index")
-
-
-def _failed(folder: Path, error: CheckpointException, *, reading: bool) -> CheckpointError:
-    """The first rank's trouble in one line."""
-    rank, (cause, _) = min(error.failures.items())
-    if isinstance(cause, OSError) and cause.strerror:
-        where = f"{Path(cause.filename).name}: " if cause.filename else ""
-        return CheckpointError(f"{folder}: rank {rank}: {where}{cause.strerror}")
-    if reading:  # what torch advises on damaged files is to read them in an unsafe way
-        return _damaged(folder, f"a data file (rank {rank})", "it ends early or was changed")
-    return CheckpointError(f"{folder}: rank {rank}: {str(cause).strip() or type(cause).__name__}")
 
 
 class _quiet(warnings.catch_warnings):  # noqa: N801 - reads as a statement

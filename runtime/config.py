@@ -12,20 +12,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runtime.faults import FaultSettings
-from runtime.settings import ConfigError, fill, least, near, read_toml
+from runtime.settings import ConfigError, fill, least, near, read_toml, shown
 
 AXES = ("x", "y", "z", "data")
 OVERLAPS = ("oar", "ors", "oag", "bucket")
+#: of a job, on any number of machines; a week for a collective, which outlasts any good one
+MOST_RANKS, MOST_TIMEOUT_S = 65536, 604800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridSettings:
     """Degrees of the process grid, and its axes from innermost to outermost."""
 
-    x: int = least(1, 1)
-    y: int = least(1, 1)
-    z: int = least(1, 1)
-    data: int = least(1, 1)
+    x: int = least(1, 1, most=MOST_RANKS)
+    y: int = least(1, 1, most=MOST_RANKS)
+    z: int = least(1, 1, most=MOST_RANKS)
+    data: int = least(1, 1, most=MOST_RANKS)
     pipe: int = least(1, 1)
     order: tuple[str, ...] = AXES
 
@@ -35,6 +37,10 @@ class GridSettings:
         if sorted(self.order) != sorted(AXES):
             order = ",".join(self.order)
             raise ConfigError(f"grid.order = {order!r}: name each of {', '.join(AXES)} once")
+        if self.ranks > MOST_RANKS:
+            raise ConfigError(
+                f"grid: x * y * z * data = {self.ranks}: a job has at most {MOST_RANKS} ranks"
+            )
 
     @property
     def ranks(self) -> int:
@@ -85,8 +91,15 @@ class TrainSettings:
     keep: int = least(2, 1)
     eval_every: int = least(0, 0)
     eval_batches: int = least(2, 1)
-    timeout_s: float = least(300.0, 0.0, above=True)
-    threads: int = least(1, 0)
+    timeout_s: float = least(300.0, 0.0, above=True, most=MOST_TIMEOUT_S)
+    threads: int = least(1, 0, most=4096)
+
+    def __post_init__(self) -> None:
+        for name in ("out", "resume"):
+            if "\0" in getattr(self, name):
+                raise ConfigError(f"train.{name}: a folder's name holds no NUL; give another")
+        if not self.out:
+            raise ConfigError("train.out = '': must name the run folder, such as --out RUN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +107,9 @@ class OptimizerSettings:
     """AdamW. Matrices decay, vectors do not; ``clip`` is the largest gradient norm, 0 is none."""
 
     lr: float = least(1e-3, 0.0)
-    beta1: float = least(0.9, 0.0)
-    beta2: float = least(0.95, 0.0)
-    eps: float = least(1e-8, 0.0)
+    beta1: float = least(0.9, 0.0, below=1.0)
+    beta2: float = least(0.95, 0.0, below=1.0)
+    eps: float = least(1e-8, 0.0, above=True)
     weight_decay: float = least(0.1, 0.0)
     clip: float = least(1.0, 0.0)
     clip_norm: Literal["2", "inf"] = "2"
@@ -109,7 +122,7 @@ class ScheduleSettings:
 
     kind: Literal["cosine", "constant"] = "cosine"
     warmup: int = least(2, 0)
-    floor: float = least(0.1, 0.0)
+    floor: float = least(0.1, 0.0, most=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +130,7 @@ class PrecisionSettings:
     """Number format; bf16 and fp16 compute in it and keep fp32 parameters. Scale is for fp16."""
 
     dtype: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32"
-    scale: float = least(65536.0, 1.0)
+    scale: float = least(65536.0, 1.0, most=2.0**24)
     scale_window: int = least(200, 1)
 
 
@@ -131,6 +144,11 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.kind == "text" and not self.path:
             raise ConfigError("data.kind = 'text': needs data.path, or give --data text:FILE")
+        if self.kind == "synthetic" and self.path:
+            path = shown(self.path)
+            raise ConfigError(f"data.path = {path}: synthetic data has none; write text:FILE")
+        if "\0" in self.path:
+            raise ConfigError("data.path: a file's name holds no NUL; give another")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,13 +255,19 @@ def _merge(into: Tables, new: Mapping[str, Any]) -> None:
         if not isinstance(table, Mapping):
             known = [*Config.__dataclass_fields__]
             hint = near(section, known) if section not in known else f"write [{section}]"
-            raise ConfigError(f"{section} = {table!r}: settings stand in tables; {hint}")
+            raise ConfigError(f"{section} = {shown(table)}: settings stand in tables; {hint}")
         into[section] = {**into.get(section, {}), **table}
 
 
 def _model(table: Mapping[str, Any]) -> dict[str, Any]:
     """[model] with its dimensions in a table of their own; models check their names."""
-    dims = {**table.get("dims", {}), **{k: v for k, v in table.items() if k not in _MODEL}}
+    given = table.get("dims", {})
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"model.dims = {shown(given)}: must be a table, such as [model.dims]; "
+            "write --dim KEY=VALUE for one"
+        )
+    dims = {**given, **{k: v for k, v in table.items() if k not in _MODEL}}
     return {"dims": dims, **({"preset": table["preset"]} if "preset" in table else {})}
 
 

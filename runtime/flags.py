@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from runtime.config import AXES, OVERLAPS, Config, load
+from runtime.config import AXES, MOST_RANKS, OVERLAPS, Config, load
 from runtime.faults import parse as parse_fault
-from runtime.settings import ConfigError, near
+from runtime.settings import ConfigError, near, shown
 
 #: flag → (setting, placeholder, help); the value's type is the setting's
 PLAIN: dict[str, tuple[str, str, str]] = {
@@ -34,6 +34,8 @@ PLAIN: dict[str, tuple[str, str, str]] = {
     "--threads": ("train.threads", "N", "torch threads of a rank, 0 for torch's choice (1)"),
     "--record": ("record.mode", "MODE", "profile, light or off (profile)"),
 }
+#: ranks that one launcher starts
+MOST_HERE = 1024
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,26 @@ def read(argv: Sequence[str], prog: str, world_size: int = 0) -> Options:
         After ``--help``.
     """
     parser = _parser(prog)
-    given, unknown = parser.parse_known_args(list(argv))
+    words = list(argv)
+    if "--" in words:
+        raise ConfigError("'--' is one argument too many; settings are flags")
+    given, unknown = parser.parse_known_args(words)
     if unknown:
         word = unknown[0].partition("=")[0]
         if not word.startswith("-"):
             raise ConfigError(f"{unknown[0]!r} is one argument too many; settings are flags")
         known = [o for a in parser._actions for o in a.option_strings]
         raise ConfigError(f"unknown flag {word}: {near(word, known)}")
-    if given.ranks is not None and given.ranks < 1:
-        raise ConfigError(f"-n {given.ranks}: a job has at least 1 rank")
-    if world_size and given.ranks not in (None, world_size):
-        raise ConfigError(f"-n {given.ranks}: this job was started with {world_size} ranks")
-    config = load(given.config, given.plan, _settings(given), world_size or given.ranks or 0)
-    return Options(config, config.grid.ranks, given.port)
+    ranks, port = _ranks(given.ranks, world_size), _port(given.port)
+    if given.resume == "":
+        raise ConfigError("--resume '': name a run or checkpoint folder, or leave the name out")
+    config = load(given.config, given.plan, _settings(given), ranks)
+    if not world_size and config.grid.ranks > MOST_HERE:
+        raise ConfigError(
+            f"{config.grid.ranks} ranks on this machine: at most {MOST_HERE}; start more with "
+            "torchrun on several"
+        )
+    return Options(config, config.grid.ranks, port)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -104,7 +113,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-n", "--ranks", type=int, metavar="N", help="processes; 1 is the serial model")
+    add("-n", "--ranks", metavar="N", help="processes; 1 is the serial model")
     add("--grid", metavar="DEGREES", help="such as x=2,data=2 (default: data = N)")
     add("--model", metavar="NAME", help="mlp-tiny, gpt-tiny, gpt-small or unet-tiny (gpt-tiny)")
     add("--dim", action="append", default=[], metavar="KEY=VALUE", help="a dimension of the model")
@@ -120,7 +129,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any setting")
     add("--config", type=Path, metavar="FILE", help="settings as TOML")
     add("--plan", type=Path, metavar="FILE", help="a plan file of tracekit tune")
-    add("--port", type=_port, default=0, metavar="N", help="where ranks meet (any free one)")
+    add("--port", default="0", metavar="N", help="where ranks meet (any free one)")
     return parser
 
 
@@ -138,10 +147,13 @@ def _settings(given: argparse.Namespace) -> dict[str, Any]:
             settings[setting] = text
     for text in given.fault:
         name, table = parse_fault(text)
+        if f"faults.{name}" in settings:
+            raise ConfigError(f"--fault {text!r}: {name} is given twice; a run has one of a kind")
         settings[f"faults.{name}"] = table
     for text in given.set:
         key, number = _pair("--set", text)
-        if "." not in key:
+        section, dot, rest = key.partition(".")
+        if not (section and dot and rest):
             raise ConfigError(f"--set {text!r}: write SECTION.KEY=VALUE")
         settings[key] = number
     return settings
@@ -151,9 +163,12 @@ def _grid(text: str) -> dict[str, int]:
     degrees: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         axis, _, size = part.partition("=")
-        if axis not in AXES or not size.isdecimal() or axis in degrees:
+        if axis not in AXES or not (size.isascii() and size.isdecimal()) or axis in degrees:
             known = ", ".join(AXES)
-            raise ConfigError(f"--grid part {part!r}: write AXIS=DEGREE, AXIS one of {known}, once")
+            said = f"--grid part {shown(part)}"
+            raise ConfigError(f"{said}: write AXIS=DEGREE, AXIS one of {known}, once")
+        if len(size) > 9:
+            raise ConfigError(f"--grid {shown(part)}: a degree is at most {MOST_RANKS}")
         degrees[axis] = int(size)
     return {axis: degrees.get(axis, 1) for axis in AXES}
 
@@ -177,6 +192,8 @@ def _profile(text: str) -> dict[str, Any]:
 
 def _data(text: str) -> dict[str, str]:
     kind, _, path = text.partition(":")
+    if kind == "synthetic" and text != kind:
+        raise ConfigError(f"--data {shown(text)}: synthetic takes no name; write text:FILE")
     return {"data.kind": kind, "data.path": path}
 
 
@@ -200,11 +217,29 @@ def _pair(flag: str, text: str) -> tuple[str, str]:
     return key, right
 
 
+def _ranks(text: str | None, world_size: int) -> int:
+    """Size of the job; 0 where the grid is to say it."""
+    if text is None:
+        return world_size
+    ranks = _whole("-n", text)
+    if ranks < 1:
+        raise ConfigError(f"-n {ranks}: a job has at least 1 rank")
+    if world_size and ranks != world_size:
+        raise ConfigError(f"-n {ranks}: this job was started with {world_size} ranks")
+    return ranks
+
+
 def _port(text: str) -> int:
-    port = int(text)
+    port = _whole("--port", text)
     if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"{port} is no port (0 to 65535)")
+        raise ConfigError(f"--port {port}: no port (0 to 65535)")
     return port
+
+
+def _whole(flag: str, text: str) -> int:
+    if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 18):
+        raise ConfigError(f"{flag} {shown(text)}: must be a whole number")
+    return int(text)
 
 
 def say(text: str) -> None:

@@ -27,6 +27,7 @@ def check(settings: TrainSettings) -> Path:
         When it holds a run that is neither gone on with nor replaced, or cannot be written to.
     """
     folder = Path(settings.out)
+    _see_kind(folder)
     if _held(folder) and not settings.resume and not settings.overwrite:
         raise ConfigError(
             f"{folder} holds a run already; give --resume, --overwrite or another --out"
@@ -41,6 +42,19 @@ def check(settings: TrainSettings) -> Path:
         with contextlib.suppress(OSError):
             probe.unlink(missing_ok=True)
     return folder
+
+
+def _see_kind(folder: Path) -> None:
+    """That the name can be a folder's, and is none of a file."""
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # `check` makes it, or says what is in the way
+    except OSError as e:
+        name = str(folder)[:80]
+        raise ConfigError(f"--out {name}: {e.strerror}; choose another") from e
+    if not folder.is_dir():
+        raise ConfigError(f"--out {folder}: is a file; choose a folder")
 
 
 def clear(settings: TrainSettings) -> None:

@@ -109,7 +109,7 @@ class GridShape:
         degrees: dict[str, int] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
             axis, _, size = part.partition("=")
-            if axis not in AXES or not size.isdecimal() or axis in degrees:
+            if axis not in AXES or not (size.isascii() and size.isdecimal()) or axis in degrees:
                 known = ", ".join(AXES)
                 raise ValueError(
                     f"grid part {part!r}: write AXIS=DEGREE, AXIS one of {known}, once"

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from runtime import flags, folder, progress
+from runtime.dims import model_dims
 from runtime.flags import say
 from runtime.settings import ConfigError
 
@@ -79,6 +80,7 @@ def train(argv: Sequence[str]) -> int:
     """
     options = flags.read(argv, "tracekit train")
     settings = options.config.train
+    model_dims(options.config)
     folder.check(settings)
     try:
         return launch(argv, options.ranks, options.port)

@@ -8,17 +8,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from runtime import checkpoint, data, models
+from runtime import checkpoint, data, models, stored
 from runtime.checkpoint import Part
 from runtime.comm import Comm
 from runtime.config import Config
 from runtime.data import Loader
+from runtime.dims import ModelConfig, model_dims
 from runtime.faults import Faults
 from runtime.grid import Grid, GridShape
-from runtime.models import ModelConfig
 from runtime.optim import Optimizer, Precision
 from runtime.overlap import Engine, Overlap
-from runtime.settings import ConfigError, fill, near
+from runtime.settings import ConfigError
 from runtime.sharding import Registry
 
 
@@ -93,7 +93,7 @@ class State:
         ConfigError
             When it was made with another seed, with which data and dropout would not go on.
         """
-        said = checkpoint.read_state(folder)
+        said = stored.read_state(folder)
         if said["seed"] != self.config.train.seed:
             raise ConfigError(
                 f"{folder}: made with seed {said['seed']}, this run has {self.config.train.seed}; "
@@ -144,18 +144,3 @@ def build(config: Config, device: torch.device, *, alone: bool = False) -> State
 def _shape(config: Config) -> GridShape:
     grid = config.grid
     return GridShape(x=grid.x, y=grid.y, z=grid.z, data=grid.data, order=grid.order)
-
-
-def model_dims(config: Config) -> ModelConfig:
-    """The dimensions of the model the settings name.
-
-    Raises
-    ------
-    ConfigError
-        For a preset or a dimension that there is none of.
-    """
-    name = config.model.preset
-    if name not in models.PRESETS:
-        raise ConfigError(f"model {name!r}: {near(name, models.PRESETS)}")
-    preset = models.PRESETS[name]
-    return fill(type(preset), {**asdict(preset), **config.model.dims}, "model")

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from runtime.dims import GPTConfig, MLPConfig
 from runtime.grid import GridShape
-from runtime.models.gpt import GPTConfig
-from runtime.models.mlp import MLPConfig
-from runtime.models.unet_plan import Stage, UNetConfig
+from runtime.unet_plan import Stage, UNetConfig
 
 Volume = Counter[tuple[str, str, str]]
 

@@ -1,30 +1,13 @@
-"""The models of the runtime: their configurations, presets, and how to build one on a grid.
-
-Dimensions of the presets divide by 24, so that they run on grids of 6 and 8 ranks.
-"""
+"""The models of the runtime: their configurations, presets, and how to build one on a grid."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-from runtime.models.gpt import GPT, GPTConfig
-from runtime.models.mlp import MLP, MLPConfig
+from runtime.dims import PRESETS, GPTConfig, MLPConfig, ModelConfig
+from runtime.models.gpt import GPT
+from runtime.models.mlp import MLP
 from runtime.models.unet import UNet
-from runtime.models.unet_plan import UNetConfig
 from runtime.overlap import Engine
-
-ModelConfig: TypeAlias = GPTConfig | MLPConfig | UNetConfig
-
-PRESETS: dict[str, ModelConfig] = {
-    "mlp-tiny": MLPConfig(inputs=48, hidden=192, classes=24, layers=4),
-    "gpt-tiny": GPTConfig(layers=2, features=96, heads=24, kv_heads=24, length=64, vocabulary=264),
-    "gpt-small": GPTConfig(
-        layers=6, features=384, heads=24, kv_heads=24, length=256, vocabulary=4104
-    ),
-    "unet-tiny": UNetConfig(
-        image=16, channels=24, multipliers=(1, 2), blocks=1, groups=8, heads=24
-    ),
-}
+from runtime.unet_plan import UNetConfig
 
 
 def build(engine: Engine, config: ModelConfig) -> GPT | MLP | UNet:

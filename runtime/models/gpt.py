@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 from torch.nn import functional
 
 from runtime import recompute
 from runtime.attention import Attention
+from runtime.dims import GPTConfig
 from runtime.dropout import Dropout
 from runtime.embedding import Embedding, Positions
 from runtime.linear import TRANSPOSED, Linear, Rows
@@ -16,55 +15,6 @@ from runtime.loss import cross_entropy
 from runtime.norm import Norm
 from runtime.overlap import Engine
 from runtime.sharding import features
-
-
-@dataclass(frozen=True, kw_only=True)
-class GPTConfig:
-    """Dimensions of a GPT.
-
-    Attributes
-    ----------
-    layers, features, heads : int
-    kv_heads : int
-        Fewer than heads: grouped queries.
-    length : int
-        Tokens of a sequence.
-    vocabulary : int
-    tied : bool
-        Whether the head's weight is the embedding's.
-    rms : bool
-        RMS norms instead of layer norms.
-    dropout : float
-        Of embeddings, attention probabilities and the blocks' outputs.
-    """
-
-    layers: int = 2
-    features: int = 48
-    heads: int = 12
-    kv_heads: int = 12
-    length: int = 16
-    vocabulary: int = 96
-    tied: bool = True
-    rms: bool = False
-    dropout: float = 0.0
-
-    def tokens(self, samples: int) -> int:
-        """Tokens of some samples."""
-        return samples * self.length
-
-    def flops(self, samples: int, recompute: str = "none") -> int:
-        """Floating-point operations of the products of a training step.
-
-        Twice the multiplications, forward once and backward twice, and what is recomputed; the
-        causal half of attention that is masked counts, as it does for most.
-        """
-        h, tokens = self.features, self.tokens(samples)
-        width = h // self.heads
-        linears = self.layers * h * (h + 2 * self.kv_heads * width + h + 8 * h)
-        scores = self.layers * 2 * self.length * h
-        head = h * self.vocabulary
-        again = {"none": 0, "full": linears + scores, "selective": scores}[recompute]
-        return 2 * tokens * (3 * (linears + scores + head) + again)
 
 
 class Block(nn.Module):

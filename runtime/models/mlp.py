@@ -2,62 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-
 from torch import Tensor, nn
 from torch.nn import functional
 
 from runtime import recompute
+from runtime.dims import MLPConfig
 from runtime.dropout import Dropout
 from runtime.linear import NORMAL, TRANSPOSED, Linear
 from runtime.loss import cross_entropy
 from runtime.overlap import Engine
 from runtime.sharding import Features, features
-
-
-@dataclass(frozen=True, kw_only=True)
-class MLPConfig:
-    """Dimensions of a perceptron.
-
-    Attributes
-    ----------
-    inputs, hidden, classes : int
-        Features of a sample, of each hidden layer, and outputs.
-    layers : int
-        Linear layers, at least 2.
-    dropout : float
-        Of the hidden activations.
-    """
-
-    inputs: int = 48
-    hidden: int = 96
-    classes: int = 24
-    layers: int = 4
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.layers < 2:
-            raise ValueError(f"layers = {self.layers}: a perceptron has at least 2")
-
-    def widths(self) -> list[tuple[int, int]]:
-        """In- and out-features of each layer."""
-        sizes = [self.inputs, *[self.hidden] * (self.layers - 1), self.classes]
-        return list(pairwise(sizes))
-
-    def tokens(self, samples: int) -> int:
-        """Rows that some samples make; one each."""
-        return samples
-
-    def flops(self, samples: int, recompute: str = "none") -> int:
-        """Floating-point operations of the products of a training step.
-
-        Twice the multiplications, forward once and backward twice (the first layer's input needs
-        no gradient), and what is recomputed.
-        """
-        layers = [a * b for a, b in self.widths()]
-        again = sum(layers[1:]) if recompute == "full" else 0
-        return 2 * samples * (3 * sum(layers) - layers[0] + again)
 
 
 class MLP(nn.Module):

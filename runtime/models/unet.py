@@ -15,10 +15,10 @@ from runtime.dropout import Dropout
 from runtime.group_norm import GroupNorm
 from runtime.linear import TRANSPOSED, Linear
 from runtime.loss import squared_error
-from runtime.models.unet_plan import Stage, UNetConfig
 from runtime.overlap import Engine
 from runtime.relayout import before_relayout, relayout
 from runtime.sharding import features, join
+from runtime.unet_plan import Stage, UNetConfig
 
 
 class Residual(nn.Module):

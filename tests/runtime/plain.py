@@ -12,7 +12,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from runtime.models import GPTConfig, MLPConfig, UNetConfig  # noqa: E402
-from runtime.models.unet_plan import Stage  # noqa: E402
+from runtime.unet_plan import Stage  # noqa: E402
 
 
 class Attention(nn.Module):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the runtime needs torch")
 
 from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
 
-from runtime import checkpoint  # noqa: E402
+from runtime import checkpoint, stored  # noqa: E402
 from runtime.checkpoint import Part  # noqa: E402
 from runtime.settings import ConfigError  # noqa: E402
 from runtime.sharding import Placement  # noqa: E402
@@ -47,15 +47,15 @@ def test_another_grid_goes_on_with_the_same_losses(folder: Path) -> None:
 
 def test_it_holds_the_serial_tensors(folder: Path) -> None:
     """The file's tensors have the serial model's shapes, unpadded, each with its moments."""
-    reader = checkpoint._Reader(checkpoint.newest(folder / "run"))
-    stored = reader.read_metadata().state_dict_metadata
+    reader = stored.Reader(checkpoint.newest(folder / "run"))
+    entries = reader.read_metadata().state_dict_metadata
     state = training.state_of(FP64)
     shapes = {p.name: list(p.shape) for p in state.registry.placements.values()}
     assert shapes["embedding.weight"] == [61, 24]
     for name, shape in shapes.items():
         for kind in (f"model.{name}", f"optimizer.{name}.exp_avg", f"optimizer.{name}.exp_avg_sq"):
-            assert list(stored[kind].size) == shape
-    assert len(stored) == 3 * len(shapes)
+            assert list(entries[kind].size) == shape
+    assert len(entries) == 3 * len(shapes)
 
 
 def test_another_model_is_refused(folder: Path) -> None:
@@ -133,9 +133,86 @@ def test_reading_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     made = _made(tmp_path, 1, checkpoint.STATE)
     (made / checkpoint.METADATA).write_bytes(pickle.dumps(_Evil()))
     state = training.state_of([])
-    with pytest.raises(checkpoint.CheckpointError, match="no part of an index"):
+    with pytest.raises(stored.CheckpointError, match="no part of an index"):
         checkpoint.load(made, state.parts(), state.comm)
     assert capsys.readouterr().out == ""
+
+
+def test_only_the_listed_names_are_made(tmp_path: Path) -> None:
+    """Other names of the modules an index names, even harmless ones, are refused."""
+    made = _made(tmp_path, 1)
+    for name in (b"torch.distributed.checkpoint.metadata\nos", b"torch\nload", b"builtins\nexec"):
+        (made / checkpoint.METADATA).write_bytes(b"c" + name + b"\n.")
+        with pytest.raises(stored.CheckpointError, match="no part of an index"):
+            stored.Reader(made).read_metadata()
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "reason"),
+    [
+        ("step", -5, "step = -5: must be a whole number, at least 0"),
+        ("step", "x", "step = 'x': must be a whole number, at least 0"),
+        ("position", None, "position = None: must be a whole number, at least 0"),
+        ("updates", 1.5, "updates = 1.5: must be a whole number, at least 0"),
+        ("seed", True, "seed = True: must be a whole number"),
+        ("scale", 0.5, "scale = 0.5: must be a finite number, at least 1"),
+        ("scale", float("inf"), "scale = inf: must be a finite number, at least 1"),
+        ("updates", ..., "updates is missing"),
+    ],
+)
+def test_a_damaged_state_is_one_line(tmp_path: Path, key: str, given: Any, reason: str) -> None:
+    """A value that no run can go on from is named with its rule."""
+    state: dict[str, Any] = {"format": 1, "step": 1, "position": 16, "updates": 1, "seed": 0}
+    state |= {"scale": 1.0, "good_steps": 0, "dtype": "fp32", key: given}
+    kept = {k: v for k, v in state.items() if v is not ...}
+    (tmp_path / checkpoint.STATE).write_text(json.dumps(kept))
+    with pytest.raises(stored.CheckpointError) as caught:
+        stored.read_state(tmp_path)
+    rest = "resume from another checkpoint"
+    assert str(caught.value) == f"{tmp_path}: state.json is damaged ({reason}); {rest}"
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{", "", "[" * 100000])
+def test_a_state_that_is_no_object_is_damaged(tmp_path: Path, text: str) -> None:
+    """Anything but one JSON object is one line that names the file."""
+    (tmp_path / checkpoint.STATE).write_text(text)
+    with pytest.raises(stored.CheckpointError, match=r"state\.json is damaged \(.*another check"):
+        stored.read_state(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "index"])
+def test_damaged_files_are_named(tmp_path: Path, harm: str) -> None:
+    """A data file cut, changed or gone, or half an index, is one line that names the file."""
+    state = training.state_of([])
+    made = state.save(tmp_path)
+    (file,) = made.glob("*.distcp")
+    if harm == "remove":
+        file.unlink()
+    elif harm == "cut":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    elif harm == "flip":
+        file.write_bytes(bytes(b ^ 0xFF for b in file.read_bytes()))
+    else:
+        file = made / checkpoint.METADATA
+        file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(stored.CheckpointError) as caught:
+        state.resume(made)
+    line = str(caught.value)
+    assert line.startswith(f"{made}: {file.name} is damaged (")
+    assert line.endswith("); resume from another checkpoint")
+    assert "\n" not in line
+    assert "weights" not in line
+
+
+def test_an_index_names_no_file_elsewhere(tmp_path: Path) -> None:
+    """Data is read from the checkpoint's own folder only."""
+    made = training.state_of([]).save(tmp_path)
+    index = stored.Reader(made).read_metadata()
+    for piece in index.storage_data.values():
+        piece.relative_path = "../elsewhere.distcp"
+    (made / checkpoint.METADATA).write_bytes(pickle.dumps(index))
+    with pytest.raises(stored.CheckpointError, match=r"names a file elsewhere: '\.\./else"):
+        stored.Reader(made).read_metadata()
 
 
 @pytest.mark.parametrize("z", [1, 2, 3])
@@ -180,7 +257,7 @@ def test_an_index_runs_no_code(tmp_path: Path) -> None:
     for name in (b"os.system", b"torch._strobelight.cli_function_profiler.subprocess.Popen"):
         call = text(module) + text(name) + b"\x93" + text(b"touch " + mark) + b"\x85R."
         folder = _index(tmp_path / name.decode(), b"\x80\x04" + call)
-        with pytest.raises(checkpoint.CheckpointError, match="which is no part of an index"):
+        with pytest.raises(stored.CheckpointError, match="which is no part of an index"):
             checkpoint.load(folder, {}, None)  # type: ignore[arg-type]
     assert not (tmp_path / "ran").exists()
 
@@ -191,41 +268,9 @@ def test_an_index_runs_no_code(tmp_path: Path) -> None:
 def test_a_damaged_index_is_one_line(tmp_path: Path, text: bytes) -> None:
     """Whatever a pickle raises, the message names folder, file and the way out."""
     folder = _index(tmp_path / "step-1", text)
-    with pytest.raises(checkpoint.CheckpointError) as caught:
+    with pytest.raises(stored.CheckpointError) as caught:
         checkpoint.load(folder, {}, None)  # type: ignore[arg-type]
     line = str(caught.value)
     assert line.startswith(f"{folder}: .metadata is damaged (")
-    assert line.endswith("resume from another one")
+    assert line.endswith("resume from another checkpoint")
     assert "\n" not in line
-
-
-GOOD = {
-    "format": 1,
-    "seed": 0,
-    "step": 1,
-    "position": 8,
-    "updates": 1,
-    "scale": 1.0,
-    "good_steps": 0,
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"step": -5}, "step is -5"),
-        ({"position": None}, "position is None"),
-        ({"updates": "3"}, "updates is '3'"),
-        ({"scale": float("inf")}, "scale is inf"),
-        ({"seed": 1.5}, "seed is 1.5"),
-    ],
-)
-def test_an_impossible_state_is_refused(
-    tmp_path: Path, change: dict[str, object], word: str
-) -> None:
-    """A step below 0 would train at a negative rate; every value is looked at first."""
-    (tmp_path / "state.json").write_text(json.dumps(GOOD))
-    assert checkpoint.read_state(tmp_path) == GOOD
-    (tmp_path / "state.json").write_text(json.dumps({**GOOD, **change}))
-    with pytest.raises(checkpoint.CheckpointError, match=f"state.json is damaged .{word}"):
-        checkpoint.read_state(tmp_path)

@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason="the runtime needs torch")
 
 from runtime import folder
 from runtime.config import TrainSettings
+from runtime.settings import ConfigError
 
 PATIENCE_S = 180.0
 #: long enough to be still at it when a test interferes
@@ -204,6 +205,18 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     status, lines = ended(started("-n", "2", *TINY, "--out", out))
     assert status == 2
     assert lines == [f"tracekit: {out}: Not a directory; choose an --out that can be written to"]
+
+
+def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+    """--out that names a file, a place in one, or too long a name is one line."""
+    (tmp_path / "file").touch()
+    for out, word in (
+        (tmp_path / "file", "is a file; choose a folder"),
+        (tmp_path / "file" / "run", "Not a directory; choose an --out that can be written to"),
+        (tmp_path / ("x" * 300), "File name too long; choose another"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            folder.check(TrainSettings(out=str(out)))
 
 
 def test_a_run_is_not_overwritten_unasked(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.settings import ConfigError, positive, share
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -73,9 +75,24 @@ class UNetConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        positive(image=self.image, colours=self.colours, channels=self.channels)
+        positive(blocks=self.blocks, groups=self.groups, levels=self.levels)
+        if not self.multipliers or min(self.multipliers) < 1:
+            raise ConfigError(
+                f"multipliers = {self.multipliers}: must be one for each level, each at least 1"
+            )
+        if self.heads < 0:
+            raise ConfigError(f"heads = {self.heads}: must be at least 1, or 0 for no attention")
         halvings = len(self.multipliers) - 1
         if self.image % 2**halvings:
-            raise ValueError(f"image = {self.image} must be halved {halvings} times")
+            raise ConfigError(f"image = {self.image}: must be halved {halvings} times")
+        if self.channels % self.groups:
+            raise ConfigError(f"channels = {self.channels}: must divide by groups = {self.groups}")
+        if self.heads and (middle := self.channels * self.multipliers[-1]) % self.heads:
+            raise ConfigError(
+                f"heads = {self.heads}: must divide the middle's channels * multiplier = {middle}"
+            )
+        share(dropout=self.dropout)
 
     @property
     def time(self) -> int:
