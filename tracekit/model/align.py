@@ -20,6 +20,8 @@ Members = dict[int, Operation]
 END_TOLERANCE_NS = 500_000
 #: ends of one collective are not told apart below this (the lower end of what real sets show)
 END_SCATTER_NS = 20_000
+#: spreads of ends below this are alike
+LEAST_SPREAD_NS = 5_000
 #: what distance from equal clocks costs a difference, against the pairs that speak for it: with a
 #: ms the loss of about one pair of a collective every 50 ms
 DISTANCE_COST = 6.0
@@ -118,11 +120,11 @@ def _coincidence(shared: list[tuple[Ints, Ints]]) -> list[tuple[int, int]]:
     # a real difference is shared by most pairs
     if not clusters or clusters[0][0] < max(2, num_asked / 2):
         return []
-    chance = max(gap, 4 * END_SCATTER_NS)
+    chance = max(gap, 4 * END_SCATTER_NS)  # a spread that says nothing
 
     def evidence(cluster: tuple[int, int, int]) -> float:
         size, middle, spread = cluster
-        closer = math.log(chance / max(spread, END_SCATTER_NS))
+        closer = math.log(chance / max(spread, LEAST_SPREAD_NS))
         return min(size, num_asked) * closer - DISTANCE_COST * math.log1p(abs(middle) / 1e6)
 
     ranked = sorted(clusters, key=evidence, reverse=True)
