@@ -40,6 +40,7 @@ OUTPUTS = (
     "content.children",
     "poll.interval",
     "poll.disabled",
+    "drawn.data",
 )
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 ANSWER_GOAL_S, INTERACTION_GOAL_MS = 1.0, 300

@@ -171,6 +171,7 @@ class Dashboard:
                 "params", Output("tick", "data"),
                 Input({"type": "param", "name": ALL, "as_ever": ALL}, "value"),
                 State({"type": "param", "name": ALL, "as_ever": ALL}, "id"),
+                State("request", "data"), State("drawn", "data"),
             ),
             (
                 "click", Output("tick", "data", allow_duplicate=True),
@@ -189,14 +190,16 @@ class Dashboard:
             Output("content", "children"),
             Output("poll", "interval"),
             Output("poll", "disabled"),
+            Output("drawn", "data"),
             Input("request", "data"),
             prevent_initial_call=True,
         )
         def draw(request: dict[str, Any] | None) -> tuple[Any, ...]:
             if not isinstance(request, dict):
-                return (no_update,) * 5
+                return (no_update,) * 6
             controls, links, content, again = self.show(request)
-            return controls, links, content, again or WAITING_MS, again is None
+            pause = again or WAITING_MS
+            return controls, links, content, pause, again is None, _place(request)
 
         @app.callback(
             Output("mark", "data"),

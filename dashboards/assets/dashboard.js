@@ -41,13 +41,17 @@
       },
 
       // Controls write their values into the address; what is as ever needs no place there.
-      params(values, ids) {
+      params(values, ids, request, drawn) {
+        // while another view is on its way, controls still show what was before
+        if (!request || request.path + request.search !== drawn) return NEW();
         const told = window.dash_clientside.callback_context.triggered.map((t) => t.prop_id).join(" ");
         const search = new URLSearchParams(location.search);
         const before = search.toString();
+        const shown = new URLSearchParams(request.search);
         ids.forEach(({ name, as_ever }, at) => {
           if (!told.includes(`"name":"${name}"`)) return;
           const value = String(values[at] ?? "");
+          if (value === (shown.get(name) ?? as_ever)) return; // as it was drawn: nobody chose it
           if (value === as_ever) search.delete(name);
           else if (search.get(name) !== value) search.set(name, value);
           if (name === "run" && before !== search.toString()) {

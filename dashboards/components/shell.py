@@ -36,6 +36,7 @@ def frame() -> Component:
         dcc.Store(id="scheme"),
         dcc.Store(id="mark"),
         dcc.Store(id="halted"),
+        dcc.Store(id="drawn"),
         dcc.Store(id="tick"),
         dcc.Interval(id="poll", interval=400, disabled=True),
         html.A("Skip to the content", href="#content", className="tk-skip"),

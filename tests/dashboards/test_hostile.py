@@ -32,13 +32,14 @@ def shown(made: Dashboard, path: str, search: str) -> Any:
     request = {"path": path, "search": search, "scheme": "light", "viewer": "v"}
     body = {
         "output": "..controls.children...pages.children...content.children...poll.interval..."
-        "poll.disabled..",
+        "poll.disabled...drawn.data..",
         "outputs": [
             {"id": "controls", "property": "children"},
             {"id": "pages", "property": "children"},
             {"id": "content", "property": "children"},
             {"id": "poll", "property": "interval"},
             {"id": "poll", "property": "disabled"},
+            {"id": "drawn", "property": "data"},
         ],
         "inputs": [{"id": "request", "property": "data", "value": request}],
         "changedPropIds": ["request.data"],
