@@ -29,6 +29,8 @@ DISTANCE_COST = 6.0
 CLEAR_MARGIN = 12.0
 #: how far in order the partner of an operation is looked for
 MAX_SHIFT = 64
+#: differences that are weighed against each other: one for each place in the order
+MAX_CLUSTERS = 2 * MAX_SHIFT + 1
 #: differences of ends that are looked at per pair of ranks (0.4 s)
 MAX_DIFFERENCES = 4_000_000
 
@@ -69,10 +71,12 @@ def guess_offsets(buckets: Iterable[Bucket], known: dict[int, int]) -> Guess:
     offsets = guess.offsets
     timed = [b for b in buckets if next(iter(b.values()))[0].op in SYNCHRONISING | {"send_recv"}]
     timed.sort(key=lambda b: -sum(map(len, b.values())))
+    tried: set[tuple[int, int]] = set()  # a pair is looked at once, with all it shares
     for bucket in timed:
         hub = min(bucket, key=lambda r: (r not in offsets, r))
         for rank in bucket:
-            if rank != hub and rank not in offsets:
+            if rank != hub and rank not in offsets and (hub, rank) not in tried:
+                tried.add((hub, rank))
                 shared = [(_ends(b[hub]), _ends(b[rank])) for b in timed if hub in b and rank in b]
                 found = _coincidence(shared)
                 if found:
@@ -139,14 +143,13 @@ def _clusters(every: Ints, width: int) -> list[tuple[int, int, int]]:
     """
     count = np.searchsorted(every, every + width, side="right") - np.arange(len(every))
     found: list[tuple[int, int, int]] = []
-    free = np.ones(len(every), dtype=bool)
-    for at in np.argsort(-count, kind="stable"):
-        if count[at] < max(2, count.max() / 2):
+    least, left = max(2, int(count.max()) / 2), count.copy()
+    for _ in range(MAX_CLUSTERS):
+        at = int(left.argmax())
+        if left[at] < least:
             break
-        if not free[at]:
-            continue
         low, high = np.searchsorted(every, (every[at] - width, every[at] + width + 1))
-        free[low:high] = False
+        left[low:high] = 0
         window = every[at : at + count[at]]
         middle = int(np.median(window))
         found.append((int(count[at]), middle, int(np.median(np.abs(window - middle)))))
